@@ -1,0 +1,95 @@
+"""The face: one short module per verb, exit codes and one clear sentence on every failure."""
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import click
+import typer
+
+from laps_sd import __version__
+from laps_sd.errors import LapsError
+
+app = typer.Typer(
+    name="laps-sd",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Request scheduling for SGLang with speculative decoding (LAPS-SD, arXiv 2505.17074).",
+)
+
+#: Module of ``laps_sd.commands`` that registers each verb, in the order that ``--help`` shows.
+VERBS = ("demo", "import_", "data", "collect", "train", "evaluate", "predict", "simulate", "bench", "serve", "config", "doctor")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"laps-sd {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["LAPS_SD_DEBUG"] = "1"
+
+
+for _verb in VERBS:
+    if find_spec(f"laps_sd.commands.{_verb}") is None:  # while the skeleton is being built
+        continue
+    import_module(f"laps_sd.commands.{_verb}").register(app)
+
+
+def fail(message: str, code: int) -> int:
+    """Print one sentence to standard error and return the exit code."""
+    print(f"laps-sd: {message}", file=sys.stderr)
+    return code
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and exit with 0 (done), 1 (the work failed) or 2 (wrong usage or unreadable input)."""
+    sys.exit(run(argv))
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    # Here and not in the callback: a failure while the arguments are parsed shows its traceback too.
+    os.environ.pop("LAPS_SD_DEBUG", None)
+    try:
+        result = app(args=argv, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except LapsError as error:
+        _trace()
+        return fail(str(error), error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except click.Abort:
+        return fail("interrupted; what was started has been stopped", 130)
+    except KeyboardInterrupt:
+        return fail("interrupted; what was started has been stopped", 130)
+    except BrokenPipeError:
+        # The reader (head, less) went away: not a failure of ours, and Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        _trace()
+        where = f"{error.filename}: " if error.filename else ""
+        return fail(f"{where}{error.strerror or error}", 1)
+    except Exception as error:  # the last resort of a command line: no traceback unless asked for
+        _trace()
+        return fail(f"unexpected {type(error).__name__}: {error} (run again with --debug and report it)", 1)
+
+
+def _trace() -> None:
+    if os.environ.get("LAPS_SD_DEBUG"):
+        traceback.print_exc()

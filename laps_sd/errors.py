@@ -1,0 +1,23 @@
+"""The two ways a command may fail, and the exit codes they carry.
+
+A leaf: every room but the pure ``scheduler`` may raise these. The message is one clear sentence that says what
+is wrong and what to do; the command line prints it and nothing else unless ``--debug``.
+"""
+
+
+class LapsError(Exception):
+    """Base of every error that is meant for a person."""
+
+    exit_code: int = 1
+
+
+class WorkError(LapsError):
+    """The work could not be done (a server died, training cannot converge): exit code 1."""
+
+    exit_code = 1
+
+
+class InputError(LapsError):
+    """Wrong usage or unreadable input (a missing file, a bad row): exit code 2."""
+
+    exit_code = 2
