@@ -23,7 +23,20 @@ app = typer.Typer(
 )
 
 #: Module of ``laps_sd.commands`` that registers each verb, in the order that ``--help`` shows.
-VERBS = ("demo", "import_", "data", "collect", "train", "evaluate", "predict", "simulate", "bench", "serve", "config", "doctor")
+VERBS = (
+    "demo",
+    "import_",
+    "data",
+    "collect",
+    "train",
+    "evaluate",
+    "predict",
+    "simulate",
+    "bench",
+    "serve",
+    "config",
+    "doctor",
+)
 
 
 def _version(value: bool) -> None:
