@@ -7,7 +7,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
 
-import click
 import typer
 
 from laps_sd import __version__
@@ -15,12 +14,14 @@ from laps_sd.errors import LapsError
 
 app = typer.Typer(
     name="laps-sd",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Request scheduling for SGLang with speculative decoding (LAPS-SD, arXiv 2505.17074).",
 )
+
+#: What a wrong option or argument raises. Typer carries its own copy of click from 0.21 on and exports only this leaf.
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
 #: Module of ``laps_sd.commands`` that registers each verb, in the order that ``--help`` shows.
 VERBS = (
@@ -52,6 +53,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
+    # Through the environment, so that worker processes of the command see it too.
     if debug:
         os.environ["LAPS_SD_DEBUG"] = "1"
 
@@ -75,18 +77,17 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    # Here and not in the callback: a failure while the arguments are parsed shows its traceback too.
-    os.environ.pop("LAPS_SD_DEBUG", None)
+    if not (sys.argv[1:] if argv is None else argv):
+        argv = ["--help"]
     try:
         result = app(args=argv, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except LapsError as error:
         _trace()
         return fail(str(error), error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except click.Abort:
+    except _UsageError as error:
+        return fail(f"{error.format_message().rstrip('.')} (--help lists what there is)", 2)
+    except typer.Abort:
         return fail("interrupted; what was started has been stopped", 130)
     except KeyboardInterrupt:
         return fail("interrupted; what was started has been stopped", 130)

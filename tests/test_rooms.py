@@ -1,0 +1,116 @@
+"""The rooms and the arrows between them, as docs/structure.md draws them."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "laps_sd"
+
+#: What each room may import of ours. ``scheduler`` is the pure core; ``errors`` is a leaf.
+ARROWS = {
+    "errors": set(),
+    "data": {"errors"},
+    "scheduler": set(),
+    "predictors": {"errors", "data", "scheduler"},
+    "training": {"errors", "data", "scheduler", "predictors"},
+    "serving": {"errors", "data", "scheduler", "predictors", "training"},
+}
+ROOMS = [room for room in ARROWS if room != "errors"]
+PURE = set(sys.stdlib_module_names) | {"numpy", "laps_sd"}
+
+
+def modules(room: str) -> list[Path]:
+    return sorted(path for path in (PACKAGE / room).rglob("*.py") if "standins" not in path.parts)
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, at its top or inside a function, but for type checking only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; rooms are imported as laps_sd.ROOM"
+            found.add(node.module or "")
+            if node.module == "laps_sd":
+                found |= {f"laps_sd.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_is_a_real_folder_with_a_relative_link(room):
+    link = PACKAGE / room
+    assert (ROOT / room).is_dir()
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / room
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_arrows_point_downwards_only(room):
+    allowed = ARROWS[room] | {room}
+    for path in modules(room):
+        for name in imports(path):
+            if name.startswith("laps_sd."):
+                target = name.split(".")[1]
+                assert target in allowed or target == "__version__", f"{path} imports {name}"
+
+
+def test_the_core_imports_numpy_and_the_standard_library_only():
+    for path in modules("scheduler"):
+        foreign = {name.split(".")[0] for name in imports(path)} - PURE
+        assert not foreign, f"{path} imports {foreign}"
+
+
+@pytest.mark.parametrize(("library", "room"), [("mlflow", "training"), ("sglang", "serving")])
+def test_one_room_alone_knows_each_heavy_neighbour(library, room):
+    for other in ROOMS:
+        for path in modules(other):
+            if any(name.split(".")[0] == library for name in imports(path)):
+                assert other == room, f"{path} imports {library}"
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_the_core_loads_no_other_library():
+    foreign = loaded_by("import laps_sd.scheduler") & {"pyarrow", "lightgbm", "sklearn", "torch", "mlflow", "sglang"}
+    assert not foreign
+
+
+def test_the_help_is_quick_because_it_loads_no_room():
+    heavy = {"numpy", "pyarrow", "lightgbm", "sklearn", "torch", "mlflow", "sglang", "plotly", "pandas"}
+    assert not loaded_by("import laps_sd.cli") & heavy
+
+
+def tracked() -> list[Path]:
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+# Spelled in parts, so that this file does not find itself.
+FORBIDDEN = [
+    *(f"{module}.{verb}" for module in ("pickle", "cloudpickle", "joblib", "dill") for verb in ("load(", "loads(")),
+    "allow_pickle" + "=True",
+    "weights_only" + "=False",
+    "pypi" + ".org",
+    "pythonhosted" + ".org",
+    "npmjs" + ".org",
+    "download.pytorch" + ".org",
+    "/wo" + "rk/",
+    "/ro" + "ot/",
+    "/opt/" + "wheels",
+    "eval" + "(compile",
+]
+
+
+@pytest.mark.parametrize("text", FORBIDDEN)
+def test_no_file_unpickles_or_names_a_registry_or_a_machine_path(text):
+    holders = [str(path.relative_to(ROOT)) for path in tracked() if text.encode() in path.read_bytes()]
+    assert holders == []
