@@ -1,0 +1,23 @@
+"""Request records: schema, readers, importers, collection from a live server, splits and the built-in trace."""
+
+from laps_sd.data.canonical import CanonicalPrompt, canonical, canonical_prompt
+from laps_sd.data.groups import group_folds, group_of, groups_of, split
+from laps_sd.data.reading import iter_records, read_records
+from laps_sd.data.request import PromptRequest
+from laps_sd.data.schema import RequestRecord
+from laps_sd.data.writing import write_records
+
+__all__ = [
+    "CanonicalPrompt",
+    "PromptRequest",
+    "RequestRecord",
+    "canonical",
+    "canonical_prompt",
+    "group_folds",
+    "group_of",
+    "groups_of",
+    "iter_records",
+    "read_records",
+    "split",
+    "write_records",
+]

@@ -1,0 +1,178 @@
+"""One text for the features, whichever endpoint or file a request came from.
+
+``/generate`` brings text (raw, or templated by the client), ``/v1/chat/completions`` brings messages, SGLang's
+exported metrics hold templated token ids only. All three must give a predictor the same text, or it is trained on
+one thing and served another. The canonical prompt is the last thing the user said, without any template: default
+system prompts differ from server to server and say nothing about the length of the answer; earlier turns are counted.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class Tokenizer(Protocol):
+    """The two methods of a Hugging Face tokenizer that are needed here."""
+
+    def decode(self, token_ids: Sequence[int], /, *, skip_special_tokens: bool = ...) -> Any: ...
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], /, *, tokenize: bool = ..., add_generation_prompt: bool = ...
+    ) -> Any: ...
+
+
+class CanonicalPrompt(NamedTuple):
+    """The canonical prompt, and how many user turns came before it."""
+
+    text: str
+    turns: int
+
+
+class _Markup(NamedTuple):
+    """How a family of chat templates writes a user turn: the text starts with ``start``, each turn matches ``turn``."""
+
+    start: re.Pattern[str]
+    turn: re.Pattern[str]
+
+
+def _markup(start: str, turn: str) -> _Markup:
+    return _Markup(re.compile(r"\s*" + start), re.compile(turn, re.DOTALL))
+
+
+_MARKUPS = (
+    # ChatML: SmolLM2, Qwen, Hermes, Yi
+    _markup(r"<\|im_start\|>\w+\n", r"<\|im_start\|>user\n(.*?)(?:<\|im_end\|>|\Z)"),
+    # Llama 3
+    _markup(
+        r"(?:<\|begin_of_text\|>)*<\|start_header_id\|>\w+",
+        r"<\|start_header_id\|>user<\|end_header_id\|>\s*(.*?)(?:<\|eot_id\|>|\Z)",
+    ),
+    # Llama 4
+    _markup(
+        r"(?:<\|begin_of_text\|>)*<\|header_start\|>\w+",
+        r"<\|header_start\|>user<\|header_end\|>\s*(.*?)(?:<\|eot\|>|\Z)",
+    ),
+    # Gemma
+    _markup(r"(?:<bos>)*<start_of_turn>\w+\n", r"<start_of_turn>user\n(.*?)(?:<end_of_turn>|\Z)"),
+    # gpt-oss (Harmony)
+    _markup(r"<\|start\|>\w+", r"<\|start\|>user<\|message\|>(.*?)(?:<\|end\|>|\Z)"),
+    # DeepSeek
+    _markup(
+        r"(?:<[｜|]begin▁of▁sentence[｜|]>)?.*?<[｜|]User[｜|]>",
+        r"<[｜|]User[｜|]>(.*?)(?:<[｜|]Assistant[｜|]>|\Z)",
+    ),
+    # Phi 3, Zephyr
+    _markup(r"<\|(?:system|user)\|>\n", r"<\|user\|>\n(.*?)(?:<\|end\|>|</s>|<\|assistant\|>|\Z)"),
+    # Llama 2, Mistral; a system prompt sits inside the first user turn
+    _markup(r"(?:<s>\s*)?\[INST\]", r"\[INST\]\s*(?:<<SYS>>.*?<</SYS>>)?(.*?)(?:\[/INST\]|\Z)"),
+    # Vicuna
+    _markup(r"A chat between .*?USER: ", r"USER: (.*?)(?: ?ASSISTANT:|\Z)"),
+)
+
+_SENTINEL = "\ue000laps-sd\ue000"
+
+
+def canonical_prompt(
+    *,
+    text: str | None = None,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    token_ids: Sequence[int] | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> str:
+    """Return the text that features are computed from. See :func:`canonical` for the arguments.
+
+    Examples
+    --------
+    >>> canonical_prompt(text="Hello")
+    'Hello'
+    >>> canonical_prompt(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
+    'Hello'
+    >>> canonical_prompt(text="<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n")
+    'Hello'
+    """
+    return canonical(text=text, messages=messages, token_ids=token_ids, tokenizer=tokenizer).text
+
+
+def canonical(
+    *,
+    text: str | None = None,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    token_ids: Sequence[int] | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> CanonicalPrompt:
+    """Return the canonical prompt and the number of earlier user turns.
+
+    Parameters
+    ----------
+    text
+        Raw or templated text.
+    messages
+        OpenAI messages; content is text or a list of parts, of which the text parts count.
+    token_ids
+        Token ids as a server got them; needs ``tokenizer``.
+    tokenizer
+        Decodes ``token_ids``; its chat template also unwraps a template that is not among the known ones.
+
+    Raises
+    ------
+    ValueError
+        Not exactly one of ``text``, ``messages`` and ``token_ids`` is given, or ids come without a tokenizer.
+    """
+    if sum(x is not None for x in (text, messages, token_ids)) != 1:
+        raise ValueError("exactly one of text, messages and token_ids is expected")
+    if messages is not None:
+        return _last(message_text(m) for m in messages if m.get("role") == "user")
+    if token_ids is not None:
+        if tokenizer is None:
+            raise ValueError("token ids need a tokenizer to become text")
+        text = str(tokenizer.decode(list(token_ids), skip_special_tokens=False))
+    return _unwrap(text or "", tokenizer)
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """Return the text of an OpenAI message: its content, or the text parts of its content joined by line ends."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n".join(str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part)
+
+
+def normal_form(text: str) -> str:
+    """Return the text as a tokenizer hands it back: composed Unicode (NFC), line feeds, no blank ends."""
+    return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
+
+
+def _last(user_texts: Iterable[str]) -> CanonicalPrompt:
+    said = [normal_form(text) for text in user_texts]
+    return CanonicalPrompt(said[-1] if said else "", max(0, len(said) - 1))
+
+
+def _unwrap(text: str, tokenizer: Tokenizer | None) -> CanonicalPrompt:
+    for markup in _MARKUPS:
+        if markup.start.match(text):
+            turns = markup.turn.findall(text)
+            if turns:
+                return _last(turns)
+    inner = _unwrap_with(tokenizer, text) if tokenizer is not None else None
+    return _last([text if inner is None else inner])
+
+
+def _unwrap_with(tokenizer: Tokenizer, text: str) -> str | None:
+    """Return what the tokenizer's own chat template wraps around one user turn, or None when it is not there."""
+    try:
+        rendered = str(
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": _SENTINEL}], tokenize=False, add_generation_prompt=True
+            )
+        )
+    except (ValueError, TypeError):  # no chat template, or one that wants more than a user turn
+        return None
+    before, found, after = rendered.partition(_SENTINEL)
+    if not found or not (before.strip() or after.strip()):
+        return None
+    body = text.strip()
+    if body.startswith(before.strip()) and body.endswith(after.strip()):
+        return body[len(before.strip()) : len(body) - len(after.strip())]
+    return None
