@@ -1,0 +1,31 @@
+"""The pure core: posterior, survival curve, service, queues, policies, simulator. Numpy and the standard library.
+
+Units: tokens, verify steps, scheduling rounds; seconds only where a cost model gives them.
+"""
+
+from laps_sd.scheduler.catalogue import POLICIES, make_policy
+from laps_sd.scheduler.outcomes import RequestOutcome, summarise
+from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.posterior import AcceptancePosterior, PosteriorSettings, make_posterior
+from laps_sd.scheduler.prediction import Prediction
+from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.state import RequestState, new_request
+from laps_sd.scheduler.survival import SurvivalCurve
+
+__all__ = [
+    "POLICIES",
+    "AcceptancePosterior",
+    "CostModel",
+    "Policy",
+    "PosteriorSettings",
+    "Prediction",
+    "RequestOutcome",
+    "RequestState",
+    "Settings",
+    "SurvivalCurve",
+    "make_policy",
+    "make_posterior",
+    "new_request",
+    "summarise",
+]

@@ -1,0 +1,123 @@
+"""The policies that ``laps-sd`` is measured against, each as its authors describe it, in verify steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.state import RequestState
+
+
+class PreemptivePolicy(Policy):
+    """Serve the least `score`; a candidate displaces the running request with the worst one if it is strictly better.
+
+    ``quantum`` is the service (verify steps) between two looks at a running request's score.
+    """
+
+    quantum = 1
+    preemptive = True
+
+    def score(self, state: RequestState) -> float:
+        """Return the index of the request; lower goes first."""
+        raise NotImplementedError
+
+    def place(self, state: RequestState) -> None:
+        state.work = self.score(state)
+        state.key = (-state.priority, 0, state.work, state.arrival)
+
+    def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
+        state.on_step(k, n, tokens)
+        if self.preemptive and state.steps % self.quantum == 0:
+            self.place(state)
+
+    def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
+        if not (self.preemptive and running):
+            return None
+        worst = max(running, key=lambda s: s.key)
+        return worst if candidate.key[:3] < worst.key[:3] else None
+
+
+class Hrrn(Policy):
+    """Highest response ratio next (Brinch Hansen 1971) with prompt tokens for service, as SGLang's ``hrrn``."""
+
+    name = "hrrn"
+
+    def rank(self, waiting: list[RequestState]) -> None:
+        for s in waiting:
+            ratio = (self.now - s.waiting_since) / max(s.prefill_tokens, 1)
+            s.key = (-s.priority, 0, -ratio, s.arrival)
+        super().rank(waiting)
+
+
+class SjfPredicted(PreemptivePolicy):
+    """Shortest predicted output length first, without preemption (Learning-to-Rank style, Fu et al. 2024)."""
+
+    name = "sjf-predicted"
+    preemptive = False
+
+    def score(self, state: RequestState) -> float:
+        return 0.0 if state.prediction is None else state.prediction.length.mean(0, state.max_new_tokens)
+
+
+class Las(PreemptivePolicy):
+    """Least attained service first, in quanta of verify steps, so that equals take turns and not every step."""
+
+    name = "las"
+    quantum = 8
+
+    def score(self, state: RequestState) -> float:
+        return state.steps // self.quantum
+
+
+class Mlfq(PreemptivePolicy):
+    """Skip-join multi-level feedback queue (FastServe, Wu et al. 2023).
+
+    A request joins the queue whose quantum covers its prefill, sinks when it has used up its queue's quantum, and
+    rises to the highest queue when it has waited ``starve`` rounds.
+    """
+
+    name = "mlfq"
+    first_quantum = 16
+    starve = 4096
+
+    def score(self, state: RequestState) -> float:
+        # Quanta double, so the attained service that leads out of queue q is first_quantum * (2^(q+1) - 1).
+        joined = state.prompt_tokens * self._prefill_steps
+        level, used_up = 0, self.first_quantum
+        while state.steps + joined >= used_up:
+            level, used_up = level + 1, used_up + (self.first_quantum << (level + 1))
+        return level
+
+    def rank(self, waiting: list[RequestState]) -> None:
+        for s in waiting:
+            if self.now - s.waiting_since >= self.starve:
+                s.key = (-s.priority, 0, 0.0, s.arrival)
+        super().rank(waiting)
+
+
+class Gittins(PreemptivePolicy):
+    """The Gittins index of the predicted length, divided by the accept length: optimal for one slot in theory."""
+
+    name = "gittins"
+
+    def score(self, state: RequestState) -> float:
+        if state.prediction is None:
+            return 0.0
+        index = state.prediction.length.gittins(state.generated, state.max_new_tokens)
+        return index * state.posterior.steps_per_token()
+
+
+class OracleSrpt(PreemptivePolicy):
+    """Clairvoyant shortest remaining processing time: a reference, and with one slot and no costs the optimum."""
+
+    name = "oracle-srpt"
+
+    def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
+        super().__init__(settings, cost, slots)
+
+    def score(self, state: RequestState) -> float:
+        if state.true_steps is None:
+            raise ValueError("oracle-srpt needs the true number of verify steps, which only a replay knows")
+        return state.true_steps - state.steps + state.prefill_tokens * self._prefill_steps

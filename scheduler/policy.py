@@ -1,0 +1,91 @@
+"""What a scheduling policy is: it keeps a place (``key``) for every request, and says who gives way to whom.
+
+The engine (a simulator or SGLang) calls the hooks as things happen, sorts its waiting requests by ``key`` once a
+round, admits from the front, and asks for a victim when the front request finds no room. A policy looks at nothing
+but request states and rounds: no clock and no random numbers, so every tensor-parallel rank decides alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.state import RequestState
+
+by_key = attrgetter("key")
+
+
+class Policy:
+    """First come, first served, and the base of all others.
+
+    Parameters
+    ----------
+    settings : Settings, optional
+        Constants; each policy reads those that concern it.
+    cost : CostModel, optional
+        What prefill and recomputation cost, in verify steps. Default: nothing.
+    slots : int
+        Requests that run together, for the share of a verify step that a prefill token costs.
+    """
+
+    name = "fcfs"
+
+    def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
+        self.settings = settings or Settings()
+        self.now = 0  # rounds since the start
+        self._prefill_steps = (cost or CostModel.unit()).steps_per_prefill_token(slots)
+
+    # --- what the engine tells -------------------------------------------------------------------------------
+
+    def start_round(self, rounds: int = 1) -> None:
+        """A scheduling round (decode iteration) begins; ``rounds`` at once when the engine was idle or jumped."""
+        self.now += rounds
+
+    def on_arrival(self, state: RequestState) -> None:
+        """The request joined the waiting ones."""
+        state.waiting_since = self.now
+        self.place(state)
+
+    def on_admit(self, state: RequestState) -> None:
+        """The request got a slot."""
+        state.on_admit()
+
+    def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
+        """One verify step of the request accepted ``k`` of ``n`` drafts and emitted ``tokens``."""
+        state.on_step(k, n, tokens)
+
+    def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
+        """The request lost its slot; the KV entries of ``cached_tokens`` of its context remain."""
+        state.on_preempt(cached_tokens, self.now)
+        self.place(state)
+
+    def on_finish(self, state: RequestState) -> None:
+        """The request ended, or was aborted."""
+        state.running = False
+
+    # --- what the engine asks --------------------------------------------------------------------------------
+
+    def rank(self, waiting: list[RequestState]) -> None:
+        """Sort the waiting requests in place, the next to be served first."""
+        waiting.sort(key=by_key)
+
+    def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
+        """Return the running request that should give way to ``candidate``, or None."""
+        return None
+
+    def may_pass(self, blocked: RequestState) -> bool:
+        """Whether requests behind ``blocked``, for which there is no KV room, may be tried."""
+        return False
+
+    def reserve_tokens(self, state: RequestState) -> int:
+        """KV tokens to keep free for what the request has still to produce."""
+        cap = 4096 if state.max_new_tokens is None else state.max_new_tokens
+        return max(cap - state.generated, 1)
+
+    # --- what a policy is -------------------------------------------------------------------------------------
+
+    def place(self, state: RequestState) -> None:
+        """Compute the key anew: because the request arrived, ran, or was preempted."""
+        state.key = (-state.priority, 0, 0.0, state.arrival)

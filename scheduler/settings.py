@@ -1,0 +1,169 @@
+"""Every constant of the ``laps-sd`` policy, by name, with the unit it is measured in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from laps_sd.scheduler.posterior_base import PosteriorSettings
+
+Index = Literal["remaining", "gittins", "attained"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Constants of the multi-level queues, of preemption and of fairness.
+
+    Queues (LAPS-SD, Algorithm 1; the paper names no numbers, these are ours)
+
+    Attributes
+    ----------
+    index : {"remaining", "gittins", "attained"}
+        The service that places a request in a queue: expected remaining perceived service, the Gittins index of its
+        distribution, or attained service as in the paper. In verify steps.
+    seeded : bool
+        Requests with a prediction start in the queue of their perceived service. False: all start in the highest.
+    first_threshold : float
+        q0, the most service (verify steps) in the highest queue.
+    factor : float
+        f > 1; queue k holds service up to q0 · f^k.
+    levels : int
+        Number of queues; the lowest has no upper bound.
+    stability : float
+        A request is perceptible once the 80 % interval of its accept length is at most this wide, relative to its mean.
+    use_length, use_acceptance : bool
+        Believe the predicted length, the predicted acceptance. Off for ablations.
+    use_posterior : bool
+        Learn a request's acceptance from its verify steps.
+    accept_length, accept_strength : float
+        Prior of requests without a prediction: tokens per verify step, and its weight in steps.
+
+    Preemption
+
+    preemption : bool
+        False: running requests keep their slots.
+    margin : float
+        Hysteresis: a candidate's perceived service counts this many times when it asks for a running one's slot.
+    recompute_weight : float
+        How often the recomputation that a preemption causes counts: it delays everybody who waits.
+    protect_steps : float
+        A request expected to end within so many verify steps is not preempted.
+    max_preemptions : int
+        A request that was preempted so often keeps its slot to the end.
+
+    Fairness
+
+    patience : float
+        A request waits at most this many times its expected service (in rounds), then only requests that are older in
+        that sense go before it.
+    patience_floor : float
+        Expected service below this (verify steps) counts as this: short requests are not urgent at once.
+
+    Trust
+
+    trust : bool
+        Lean less on predictions that finished requests proved wrong.
+    trust_low, trust_high : float
+        Correlation of log predicted and log real steps at which predictions count nothing, and fully.
+    trust_prior : float
+        Weight, in finished requests, of the belief that the predictions are good.
+    memory : int
+        Finished requests that are remembered, about.
+
+    Work
+
+    refresh_steps : int
+        A running request's place is computed anew after so many verify steps.
+    kv_quantile : float
+        Admission reserves KV tokens for this quantile of the remaining length.
+    posterior : PosteriorSettings
+        Model of the acceptance posterior.
+
+    Raises
+    ------
+    ValueError
+        Names the setting and its bounds.
+    """
+
+    index: Index = "remaining"
+    seeded: bool = True
+    first_threshold: float = 4.0
+    factor: float = 1.15
+    levels: int = 64
+    stability: float = 0.35
+    use_length: bool = True
+    use_acceptance: bool = True
+    use_posterior: bool = True
+    accept_length: float = 2.0
+    accept_strength: float = 8.0
+    preemption: bool = True
+    margin: float = 1.15
+    recompute_weight: float = 2.0
+    protect_steps: float = 4.0
+    max_preemptions: int = 8
+    patience: float = 100.0
+    patience_floor: float = 16.0
+    trust: bool = True
+    trust_low: float = 0.05
+    trust_high: float = 0.25
+    trust_prior: float = 24.0
+    memory: int = 512
+    refresh_steps: int = 8
+    kv_quantile: float = 0.8
+    posterior: PosteriorSettings = field(default_factory=PosteriorSettings)
+
+    def __post_init__(self) -> None:
+        if self.index not in ("remaining", "gittins", "attained"):
+            raise ValueError(f"index must be remaining, gittins or attained, got {self.index!r}")
+        for name, (low, high) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must lie in [{low}, {high}], got {value}")
+        if self.trust_low >= self.trust_high:
+            raise ValueError(f"trust_low must be below trust_high, got {self.trust_low} and {self.trust_high}")
+
+    @classmethod
+    def paper(cls) -> Settings:
+        """Return the paper-faithful preset: unseeded, all start in the highest queue, queues over attained service.
+
+        What the paper does not state (thresholds, number of queues, stability test) keeps a sensible value.
+        """
+        return cls(
+            index="attained",
+            seeded=False,
+            use_acceptance=False,
+            first_threshold=16.0,
+            factor=2.0,
+            levels=8,
+            margin=1.0,
+            trust=False,
+            protect_steps=0.0,
+            max_preemptions=1_000_000,
+            patience=1e9,
+        )
+
+    def names(self) -> list[str]:
+        """Return the names of all settings."""
+        return [f.name for f in fields(self)]
+
+
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "first_threshold": (0.01, 1e6),
+    "factor": (1.001, 100),
+    "levels": (1, 10_000),
+    "stability": (0, 10),
+    "accept_length": (1, 1e4),
+    "accept_strength": (1e-3, 1e6),
+    "margin": (1, 100),
+    "recompute_weight": (0, 1e6),
+    "protect_steps": (0, 1e6),
+    "max_preemptions": (0, 1_000_000),
+    "patience": (0, 1e12),
+    "patience_floor": (0.01, 1e9),
+    "trust_low": (-1, 1),
+    "trust_high": (-1, 1),
+    "trust_prior": (0, 1e6),
+    "memory": (8, 10_000_000),
+    "refresh_steps": (1, 10_000),
+    "kv_quantile": (0, 0.999),
+}

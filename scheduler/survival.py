@@ -1,0 +1,216 @@
+"""The distribution of one request's output length, as a survival curve that answers by table lookup.
+
+Everything a scheduler asks about the length follows from S(t) = P(L > t): conditioning on the tokens produced so
+far replaces any rule for "the prediction was too short, now what?" (docs/design.md, section 2).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import erfc, inf, log
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+MAX_EDGES = 40  # the curve travels with every request, inside SGLang's custom_params
+MAX_TOKENS = 2**31  # the largest edge that is believed
+_FLOOR = 1e-9  # survival never vanishes: a request may outlive every curve, and is then in its geometric tail
+
+
+class SurvivalCurve:
+    """P(output length > t tokens), linear between edges and geometric beyond the last one.
+
+    Parameters
+    ----------
+    edges : array of int, shape (B + 1,)
+        Tokens, strictly increasing, the first is 0; between 2 and 40 of them.
+    survival : array of float, shape (B + 1,)
+        S at each edge; the first is 1, never increasing, never negative.
+
+    Raises
+    ------
+    ValueError
+        When the arrays are not such a curve.
+
+    Notes
+    -----
+    Beyond the last edge the hazard per token is that of the last bucket, yet never below 1 / last edge: a request
+    that outlived its curve is expected to need at most as much again as the curve covers.
+
+    >>> curve = SurvivalCurve([0, 100], [1.0, 0.5])
+    >>> curve.survive(50)
+    0.75
+    """
+
+    __slots__ = ("_edges", "_expected", "_horizon", "_survival", "_tail_hazard")
+
+    def __init__(self, edges: ArrayLike, survival: ArrayLike) -> None:
+        self._edges, self._survival = _checked(edges, survival)
+        self._tail_hazard = _tail_hazard(self._edges, self._survival)
+        self._expected = self._sums()
+        self._horizon = self._best_horizons()
+
+    @classmethod
+    def exponential(cls, mean: float, edges: Sequence[int] | None = None) -> SurvivalCurve:
+        """Return the memoryless curve with this mean (tokens): whoever knows nothing else expects always the same."""
+        points = np.asarray(edges if edges is not None else np.unique(np.geomspace(1, 8 * mean + 8, 32).astype(int)))
+        points = np.unique(np.concatenate([[0], points]))
+        return cls(points, (1 - 1 / max(mean, 1.0)) ** points)
+
+    @classmethod
+    def lognormal(cls, median: float, sigma: float, n_edges: int = 32) -> SurvivalCurve:
+        """Return the curve of a log-normal length (tokens) with this median and standard deviation of its log."""
+        if not (median > 0 and sigma >= 0):
+            raise ValueError(f"a log-normal length needs median > 0 and sigma >= 0, got {median} and {sigma}")
+        # Edges at the quantiles carry the shape with few numbers.
+        scores = np.linspace(-3.2, 3.2, n_edges - 1)
+        points = np.maximum(np.rint(median * np.exp(max(sigma, 0.02) * scores)), 1).astype(np.int64)
+        points, last = np.unique(np.minimum(points, MAX_TOKENS)[::-1], return_index=True)
+        upper_tail = np.array([0.5 * erfc(s / 2**0.5) for s in scores[::-1][last]])
+        return cls(np.concatenate([[0], points]), np.concatenate([[1.0], np.minimum.accumulate(upper_tail)]))
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """Bucket edges in tokens."""
+        return np.array(self._edges, dtype=np.int64)
+
+    @property
+    def survival(self) -> NDArray[np.float64]:
+        """P(L > edge) at each edge."""
+        return np.array(self._survival)
+
+    def survive(self, t: float) -> float:
+        """P(L > t)."""
+        if t <= 0:
+            return 1.0
+        edges, survival = self._edges, self._survival
+        if t >= edges[-1]:
+            beyond = float((1 - self._tail_hazard) ** (t - edges[-1]))
+            return max(survival[-1] * beyond, 1e-300)
+        i = bisect_right(edges, t) - 1
+        left = edges[i]
+        return survival[i] + (survival[i + 1] - survival[i]) * (t - left) / (edges[i + 1] - left)
+
+    def mean(self, g: int = 0, cap: int | None = None) -> float:
+        """Expected remaining tokens, E[min(L, cap) - g | L > g].
+
+        Parameters
+        ----------
+        g : int
+            Tokens produced so far.
+        cap : int, optional
+            The client's limit on output tokens; None: no limit.
+
+        Returns
+        -------
+        float
+            At least 1 (a request that still runs needs one more token); 0 when ``g`` has reached ``cap``.
+        """
+        if cap is not None:
+            if g >= cap:
+                return 0.0
+            if cap < MAX_TOKENS:
+                return max(1.0, (self._sum_from(g) - self._sum_from(cap)) / self.survive(g))
+        return max(1.0, self._sum_from(g) / self.survive(g))
+
+    def quantile(self, q: float, g: int = 0) -> float:
+        """Remaining tokens r with P(L <= g + r | L > g) = q, for 0 <= q < 1."""
+        if not 0 <= q < 1:
+            raise ValueError(f"a quantile needs 0 <= q < 1, got {q}")
+        target = (1 - q) * self.survive(g)
+        edges, survival = self._edges, self._survival
+        if target < survival[-1] or g >= edges[-1]:
+            start = max(edges[-1], g)
+            return start - g + log(self.survive(start) / target) / -log(1 - self._tail_hazard)
+        i = max(bisect_right(edges, g) - 1, 0)
+        while survival[i + 1] > target:
+            i += 1
+        step = survival[i] - survival[i + 1]
+        t = edges[i] + (edges[i + 1] - edges[i]) * ((survival[i] - target) / step if step > 0 else 0.0)
+        return max(t - g, 0.0)
+
+    def ends_within(self, g: int, h: float) -> float:
+        """P(L <= g + h | L > g): the chance to end within the next ``h`` tokens."""
+        return 1.0 - self.survive(g + h) / self.survive(g)
+
+    def gittins(self, g: int = 0, cap: int | None = None) -> float:
+        """Gittins index of the remaining tokens: the least, over horizons D, of E[min(R, D)] / P(R <= D).
+
+        Lower goes first. Equals the mean where the hazard never falls, and is below it where a request may end soon
+        although its mean is large (Gittins, Glazebrook and Weber 2011, chapter 2; Scully and Harchol-Balter 2018).
+        """
+        if cap is not None and g >= cap:
+            return 0.0
+        best = self.mean(g, cap)
+        if g >= self._edges[-1]:
+            return best
+        i = bisect_right(self._edges, g) - 1
+        here, alive = self._sum_from(g), self.survive(g)
+        # The hazard rises inside a bucket, so the best horizon ends at an edge: the next one, or that of a neighbour.
+        for j in {i + 1, self._horizon[i], self._horizon[i + 1]}:
+            if i < j < len(self._edges) and (cap is None or self._edges[j] < cap):
+                ends = alive - self._survival[j]
+                if ends > 0:
+                    best = min(best, (here - self._expected[j]) / ends)
+        return max(best, 1.0)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SurvivalCurve):
+            return NotImplemented
+        return self._edges == other._edges and self._survival == other._survival
+
+    def __hash__(self) -> int:
+        return hash((tuple(self._edges), tuple(self._survival)))
+
+    def __repr__(self) -> str:
+        return f"SurvivalCurve(mean={self.mean():.1f} tokens, edges 0..{self._edges[-1]})"
+
+    def _sum_from(self, g: int) -> float:
+        """Sum of S(t) over t = g, g + 1, …: expected tokens beyond ``g``, times the chance to get there."""
+        edges = self._edges
+        if g >= edges[-1]:
+            return self.survive(g) / self._tail_hazard
+        i = bisect_right(edges, g) - 1
+        return self._expected[i + 1] + _bucket_sum(self.survive(g), self._survival[i + 1], edges[i + 1] - g)
+
+    def _sums(self) -> list[float]:
+        edges, survival = self._edges, self._survival
+        sums = [survival[-1] / self._tail_hazard]
+        for i in range(len(edges) - 2, -1, -1):
+            sums.append(sums[-1] + _bucket_sum(survival[i], survival[i + 1], edges[i + 1] - edges[i]))
+        return sums[::-1]
+
+    def _best_horizons(self) -> list[int]:
+        """For each edge the edge at which its Gittins horizon ends; the last index means never."""
+        sums, survival = np.array(self._expected), np.array(self._survival)
+        spent = sums[:, None] - sums[None, :]
+        ends = survival[:, None] - survival[None, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(np.triu(ends > 0, k=1), spent / ends, inf)
+        return [int(j) for j in ratio.argmin(axis=1)]
+
+
+def _bucket_sum(left: float, right: float, width: int) -> float:
+    """Sum of the linear S over ``width`` tokens, from S = left on, up to but without S = right."""
+    return width * left - (left - right) * (width - 1) / 2
+
+
+def _tail_hazard(edges: list[int], survival: list[float]) -> float:
+    width = edges[-1] - edges[-2]
+    per_token = 1 - float((survival[-1] / survival[-2]) ** (1 / width))
+    return min(max(per_token, 1 / max(edges[-1], 2)), 1 - 1e-6)
+
+
+def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[float]]:
+    e, s = np.asarray(edges, dtype=np.float64), np.asarray(survival, dtype=np.float64)
+    if e.ndim != 1 or e.shape != s.shape or not 2 <= len(e) <= MAX_EDGES:
+        raise ValueError(f"a survival curve needs 2 to {MAX_EDGES} edges and as many values, got {e.shape}, {s.shape}")
+    if not (np.isfinite(e).all() and np.isfinite(s).all()):
+        raise ValueError("a survival curve needs finite edges and values")
+    if e[0] != 0 or (np.diff(e) <= 0).any() or (e != np.rint(e)).any() or e[-1] > MAX_TOKENS:
+        raise ValueError("edges must be whole tokens, strictly increasing from 0")
+    if abs(s[0] - 1) > 1e-6 or (np.diff(s) > 1e-9).any() or (s < 0).any():
+        raise ValueError("survival must start at 1 and never increase or be negative")
+    s[0] = 1.0
+    return [int(x) for x in e], [float(x) for x in np.minimum.accumulate(np.maximum(s, _FLOOR))]
