@@ -1,0 +1,82 @@
+"""Token buckets on a logarithmic grid, and the censored counts that every length model starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+#: One curve travels with every request, so it must stay small (the seam allows at most 40 edges).
+MAX_EDGES = 40
+
+
+def log_edges(tokens: NDArray[Any], buckets: int = 32) -> Ints:
+    """Return bucket edges for output lengths: 0, then a geometric grid from the shortest to the longest.
+
+    Parameters
+    ----------
+    tokens : array, shape (n,)
+        Output lengths, tokens.
+    buckets : int
+        Number of buckets aimed at; fewer when the lengths span few integers.
+
+    Returns
+    -------
+    array of int64, shape (B + 1,)
+        Strictly increasing, first 0. Bucket j holds the lengths in ``(edges[j], edges[j + 1]]``.
+    """
+    lengths = np.maximum(np.asarray(tokens, dtype=np.float64), 1.0)
+    low = max(1.0, float(np.quantile(lengths, 0.005)))
+    high = max(low + 1.0, float(lengths.max()))
+    grid = np.rint(np.geomspace(low, high, min(buckets, MAX_EDGES - 1))).astype(np.int64)
+    return np.unique(np.concatenate([[0], grid]))
+
+
+def bucket_of(tokens: NDArray[Any], edges: Ints) -> Ints:
+    """Return the bucket of each length; lengths beyond the last edge belong to the last bucket."""
+    index = np.searchsorted(edges, np.maximum(tokens, 1), side="left") - 1
+    return np.clip(index, 0, len(edges) - 2).astype(np.int64)
+
+
+def exposure(tokens: NDArray[Any], censored: Bools, edges: Ints) -> tuple[Floats, Floats]:
+    """Split each request into bucket events and bucket exposures (the person-period form of survival data).
+
+    A request that ended in bucket b was at risk in buckets 0..b and had its event in b. One that was cut in b
+    was at risk in 0..b-1 and for the elapsed share of b, and had no event: it is never counted as an ending.
+
+    Returns
+    -------
+    events, at_risk : arrays, shape (n, B)
+        ``events`` is 0/1; ``at_risk`` lies in [0, 1].
+    """
+    lengths = np.maximum(np.asarray(tokens, dtype=np.float64), 1.0)
+    bucket = bucket_of(lengths, edges)
+    columns = np.arange(len(edges) - 1)
+    events = (columns[None, :] == bucket[:, None]) & ~censored[:, None]
+    at_risk = (columns[None, :] < bucket[:, None]).astype(np.float64)
+    start, width = edges[bucket], np.diff(edges)[bucket]
+    elapsed = np.where(censored, np.clip((lengths - start) / width, 0.0, 1.0), 1.0)
+    at_risk[np.arange(len(lengths)), bucket] = elapsed
+    return events.astype(np.float64), at_risk
+
+
+def pooled_hazard(tokens: NDArray[Any], censored: Bools, edges: Ints) -> Floats:
+    """Return the pooled hazard of each bucket, shape (B,): the life-table form of the Kaplan-Meier estimate.
+
+    Half an event and one exposure are added to each bucket, so that no hazard is exactly 0 or 1.
+    """
+    events, at_risk = exposure(tokens, censored, edges)
+    hazard = (events.sum(axis=0) + 0.05) / (at_risk.sum(axis=0) + 0.1)
+    return np.clip(hazard, 1e-5, 1.0 - 1e-5)
+
+
+def survival_of(hazard: Floats) -> Floats:
+    """Turn hazards, shape (..., B), into survival at the edges, shape (..., B + 1), first 1."""
+    log_survival = np.cumsum(np.log1p(-hazard), axis=-1)
+    first = np.zeros((*hazard.shape[:-1], 1))
+    return np.exp(np.concatenate([first, log_survival], axis=-1))

@@ -1,0 +1,122 @@
+"""The bundle: both predictors in one folder, as `train` writes and `serve` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from laps_sd.data import PromptRequest
+from laps_sd.errors import InputError
+from laps_sd.predictors.baselines import ConstantLength
+from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.length import LengthModel
+from laps_sd.predictors.run_mean import RunMeanAcceptance
+from laps_sd.predictors.state import State
+from laps_sd.predictors.store import read_folder, write_folder
+from laps_sd.scheduler import Prediction
+
+
+class AcceptanceModel(Protocol):
+    """What predicts a request's accept length before its first verify step."""
+
+    @property
+    def kind(self) -> str:
+        """Name in the bundle."""
+        ...
+
+    def predict_prior(
+        self, requests: Sequence[PromptRequest], *, draft: str | None = None, max_correct_drafts: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Return prior means (tokens per verify step, at least 1) and strengths (verify steps), each (n,)."""
+        ...
+
+    def to_state(self) -> State:
+        """Return the learned state."""
+        ...
+
+
+class PredictorBundle:
+    """A length model and an acceptance model with the story of their training.
+
+    Parameters
+    ----------
+    length : LengthModel
+        Fitted length model.
+    acceptance : AcceptanceModel
+        Fitted acceptance model.
+    manifest : mapping
+        JSON values: versions, features, training-data fingerprint, metrics.
+    """
+
+    def __init__(self, length: LengthModel, acceptance: AcceptanceModel, manifest: Mapping[str, Any]) -> None:
+        self.length = length
+        self.acceptance = acceptance
+        self.manifest = dict(manifest)
+
+    def predict(
+        self, requests: Sequence[PromptRequest], *, draft: str | None = None, max_correct_drafts: int | None = None
+    ) -> list[Prediction]:
+        """Predict a batch of requests.
+
+        Parameters
+        ----------
+        requests : sequence of PromptRequest
+            What is known at arrival.
+        draft : str, optional
+            Draft algorithm and model of the server; the one trained on when None.
+        max_correct_drafts : int, optional
+            Most drafts a verify step can accept; the one trained on when None.
+
+        Returns
+        -------
+        list of Prediction
+            In the order of ``requests``.
+        """
+        curves = self.length.predict_curves(requests)
+        means, strengths = self.acceptance.predict_prior(requests, draft=draft, max_correct_drafts=max_correct_drafts)
+        return [
+            Prediction(length=curve, accept_length=float(mean), accept_strength=float(strength))
+            for curve, mean, strength in zip(curves, means, strengths, strict=True)
+        ]
+
+    def predict_one(
+        self, request: PromptRequest, *, draft: str | None = None, max_correct_drafts: int | None = None
+    ) -> Prediction:
+        """Predict one request; see :meth:`predict`."""
+        return self.predict([request], draft=draft, max_correct_drafts=max_correct_drafts)[0]
+
+    def save(self, path: Path | str) -> Path:
+        """Write the bundle to the folder ``path``, all of it or nothing; an older bundle there is replaced."""
+        states = {"length": self.length.to_state(), "acceptance": self.acceptance.to_state()}
+        write_folder(Path(path), states, self.manifest)
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: Path | str) -> PredictorBundle:
+        """Read a bundle; nothing in it is executed.
+
+        Raises
+        ------
+        InputError
+            There is no bundle, it is damaged, or a newer version wrote it.
+        """
+        states, manifest = read_folder(Path(path))
+        try:
+            return cls(_length(states["length"]), _acceptance(states["acceptance"]), manifest)
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"bundle {path} cannot be used ({error!r}); train it again") from error
+
+
+def _length(state: State) -> LengthModel:
+    match state.kind:
+        case ConstantLength.kind:
+            return ConstantLength.from_state(state)
+    raise ValueError(f"unknown length model {state.kind}")
+
+
+def _acceptance(state: State) -> AcceptanceModel:
+    match state.kind:
+        case RunMeanAcceptance.kind:
+            return RunMeanAcceptance.from_state(state)
+    raise ValueError(f"unknown acceptance model {state.kind}")

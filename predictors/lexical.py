@@ -1,0 +1,203 @@
+"""Lexical features: what the surface of a prompt says about the length of its answer.
+
+Cheap on purpose. One histogram of the UTF-8 bytes gives every character count and the scripts (the lead byte of a
+character tells its script), and one pass over the words looks each up in a small table of classes. Counts are kept
+as logarithms or shares, so that a 16,000-character prompt is not 16 times further away than a 1,000-character one.
+"""
+
+from __future__ import annotations
+
+import re
+from math import log1p
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laps_sd.predictors.words import ASKED_UNITS, CLASSES, NUMBER_WORDS
+
+#: Only these many words from the start and the end are read; instructions stand there, and the cost stays bounded.
+HEAD_WORDS, TAIL_WORDS = 300, 100
+#: The instruction itself: the opening and the closing words get counts of their own.
+OPENING, CLOSING = 12, 16
+
+# Scripts without spaces give one word a character; the rest give runs of letters and digits.
+_CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
+_TO_SPACE = {i: " " for i in range(128) if not (chr(i).isalnum() or chr(i) == "_")}
+_LIMITS = frozenset({"most", "maximum", "max", "under", "within", "limit", "less", "below"})
+_MINIMUMS = frozenset({"least", "minimum", "min", "over", "more"})
+
+_BYTES: dict[str, bytes] = {
+    "digits": b"0123456789",
+    "upper": b"ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "newlines": b"\n",
+    "spaces": b" \t",
+    "questions": b"?",
+    "exclaims": b"!",
+    "colons": b":",
+    "commas": b",",
+    "stops": b".",
+    "quotes": b"\"'",
+    "code_marks": b"{}();=<>[]",
+    "backticks": b"`",
+    "markdown": b"#*|_",
+    "operators": b"+-/%$^",
+    "latin_accents": bytes(range(0xC3, 0xC6)),
+    "greek_cyrillic": bytes(range(0xCE, 0xD4)),
+    "semitic": bytes(range(0xD6, 0xDC)),
+    "indic_thai": bytes([0xE0, 0xE1]),
+    "symbols": bytes([0xE2, 0xF0]),
+    "cjk": bytes(range(0xE3, 0xEA)),
+    "hangul": bytes(range(0xEA, 0xEE)),
+}
+_CLASS_OF_WORD = {word: i for i, words in reversed(list(enumerate(CLASSES.values()))) for word in words.split()}
+_OTHER = len(CLASSES)
+
+LEXICAL_NAMES: tuple[str, ...] = (
+    "log_bytes",
+    "log_chars",
+    "log_words",
+    "log_lines",
+    "mean_word",
+    "ends_question",
+    "ends_colon",
+    "starts_lower",
+    "long_first_line",
+    "distinct_words",
+    "code_blocks",
+    "log_last_line",
+    "log_after_blank",
+    "asked_words",
+    "asked_items",
+    "asked_tokens",
+    "asked_limit",
+    "asked_minimum",
+    *(f"share_{name}" for name in _BYTES),
+    *(f"log_{name}" for name in ("digits", "newlines", "questions", "code_marks")),
+    *(f"words_{name}" for name in CLASSES),
+    *(f"opening_{name}" for name in CLASSES),
+    *(f"closing_{name}" for name in CLASSES),
+    "first_class",
+    "echo_bytes",
+    "log_digit_words",
+)
+
+_BYTE_CLASS = np.zeros((256, len(_BYTES)))
+for _column, _members in enumerate(_BYTES.values()):
+    _BYTE_CLASS[list(_members), _column] = 1.0
+_LOGGED = [list(_BYTES).index(name) for name in ("digits", "newlines", "questions", "code_marks")]
+_ECHO = list(CLASSES).index("echo")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the lower-case words of a prompt: the first ``HEAD_WORDS`` and the last ``TAIL_WORDS``."""
+    if len(text) > 10 * (HEAD_WORDS + TAIL_WORDS):
+        head, tail = _split(text[: 10 * HEAD_WORDS]), _split(text[-10 * TAIL_WORDS :])
+        return head[:HEAD_WORDS] + tail[-TAIL_WORDS:]
+    words = _split(text)
+    return words if len(words) <= HEAD_WORDS + TAIL_WORDS else words[:HEAD_WORDS] + words[-TAIL_WORDS:]
+
+
+def _split(text: str) -> list[str]:
+    # str.translate has a fast path for ASCII, several times faster than the regular expression.
+    return text.lower().translate(_TO_SPACE).split() if text.isascii() else _WORD.findall(text.lower())
+
+
+def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.float64]:
+    """Return the features named in ``LEXICAL_NAMES``.
+
+    Parameters
+    ----------
+    text : str
+        Canonical prompt; any language, any length, may be empty.
+    words : list of str, optional
+        ``words_of(text)`` when the caller has it already.
+
+    Returns
+    -------
+    array of float64, shape (len(LEXICAL_NAMES),)
+    """
+    found = words_of(text) if words is None else words
+    n_words = len(found)
+    raw = text.encode("utf-8", "replace")
+    counts = np.bincount(np.frombuffer(raw, dtype=np.uint8), minlength=256) @ _BYTE_CLASS
+    stripped = text.rstrip()
+    last_line = len(stripped) - stripped.rfind("\n") - 1
+    first_line = text.find("\n")
+    after_blank = len(stripped) - stripped.rfind("\n\n") - 2 if "\n\n" in stripped else 0
+    get = _CLASS_OF_WORD.get
+    classes = np.array([get(word, _OTHER) for word in found], dtype=np.int64)
+    size = _OTHER + 1
+    whole = np.bincount(classes, minlength=size)[:_OTHER]
+    opening = np.bincount(classes[:OPENING], minlength=size)[:_OTHER]
+    closing = np.bincount(classes[-CLOSING:], minlength=size)[:_OTHER]
+    surface = [
+        log1p(len(raw)),
+        log1p(len(text)),
+        log1p(n_words),
+        log1p(counts[2]),
+        len(text) / (n_words + 1.0),
+        float(stripped.endswith(("?", "？"))),
+        float(stripped.endswith((":", "："))),
+        float(text[:1].islower()),
+        float(first_line < 0 or first_line > 200),
+        len(set(found)) / (n_words + 1.0),
+        float(text.count("```")),
+        log1p(last_line),
+        log1p(after_blank),
+        *asked_for(found),
+    ]
+    known = classes[classes < _OTHER]
+    digit_words = sum(word < ":" for word in found)
+    return np.concatenate(
+        [
+            surface,
+            counts / (len(raw) + 1.0),
+            np.log1p(counts[_LOGGED]),
+            np.log1p(whole),
+            opening,
+            closing,
+            [
+                float(known[0]) if len(known) else -1.0,
+                log1p(len(raw)) if opening[_ECHO] + closing[_ECHO] else 0.0,
+                log1p(digit_words),
+            ],
+        ]
+    )
+
+
+def asked_for(words: list[str]) -> tuple[float, float, float, float, float]:
+    """Return what length the prompt asks for in so many words ("in 50 words", "ten ideas", "two paragraphs").
+
+    Returns
+    -------
+    asked_words, asked_items : float
+        Logarithms of the largest number of words and of countable things asked for; 0 when none is.
+    asked_tokens : float
+        Logarithm of their rough size in tokens; 0 when nothing is asked for.
+    asked_limit, asked_minimum : float
+        1 when a word before the number makes it an upper (lower) bound.
+    """
+    most_words = most_items = most_tokens = limit = minimum = 0.0
+    # A word that sorts before ":" starts with a digit.
+    for i in [i for i, word in enumerate(words) if word < ":" or word in NUMBER_WORDS]:
+        number = _number(words[i])
+        unit = next((ASKED_UNITS[word] for word in words[i + 1 : i + 4] if word in ASKED_UNITS), None)
+        if unit is None or not 0 < number < 100_000:
+            continue
+        kind, size = unit
+        if kind == "words":
+            most_words = max(most_words, number)
+        else:
+            most_items = max(most_items, number)
+        most_tokens = max(most_tokens, number * size)
+        before = words[max(0, i - 3) : i]
+        limit = max(limit, float(any(word in _LIMITS for word in before)))
+        minimum = max(minimum, float(any(word in _MINIMUMS for word in before)))
+    return log1p(most_words), log1p(most_items), log1p(most_tokens), limit, minimum
+
+
+def _number(word: str) -> float:
+    if word in NUMBER_WORDS:
+        return float(NUMBER_WORDS[word])
+    return float(word) if word.isdecimal() and len(word) < 7 else 0.0
