@@ -1,0 +1,38 @@
+"""``laps-sd serve --cpu -- ARGS…``: SGLang's own server on the CPU stand-in."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from laps_sd.errors import InputError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb ``serve``."""
+    app.command("serve", context_settings={"ignore_unknown_options": True})(serve)
+
+
+def serve(
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- ARGS…", help="SGLang's own arguments; they win over the CPU defaults."),
+    ] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Serve on the CPU stand-in (required).")] = False,
+) -> None:
+    """Run SGLang's server on a CPU without AMX, with speculative decoding.
+
+    Serves the demo model (SmolLM2-135M-Instruct) unless ARGS name one with --model-path. Becomes SGLang's process:
+    its output, its signals, its exit status. On a GPU start SGLang itself: `sglang serve … --schedule-policy laps-sd`.
+    """
+    from laps_sd.serving.cpu import launch
+
+    if not cpu:
+        raise InputError("serve needs --cpu; on a GPU start SGLang itself: sglang serve … --schedule-policy laps-sd")
+    launch.check()
+    command = launch.command(launch.with_model(args or []))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Replacing this process is what forwards every signal and the exit status exactly.
+    os.execve(command[0], command, launch.environment())  # noqa: S606

@@ -1,0 +1,127 @@
+"""How a server on the CPU stand-in is started: its checks, its environment, its defaults."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from laps_sd.errors import InputError, WorkError
+from laps_sd.serving.cpu import guard
+
+#: The stand-in supplies exactly what this version of SGLang calls; another one may call something else.
+SUPPORTED_SGLANG = "0.5.23"
+STANDINS = Path(__file__).resolve().parent / "standins"
+
+#: SGLang's own flags with the values that suit two cores and a small model. An argument of the caller wins.
+DEFAULTS: dict[str, str | None] = {
+    "--device": "cpu",
+    "--host": "127.0.0.1",
+    # float32: the matrix library then rounds alike whatever the batch, and greedy decoding repeats token for token.
+    "--dtype": "float32",
+    "--context-length": "2048",
+    "--max-total-tokens": "16384",
+    "--mem-fraction-static": "0.3",
+    "--disable-cuda-graph": None,
+    # Without it the scheduler spins a full core while it has nothing to do.
+    "--sleep-on-idle": None,
+}
+
+
+def check() -> None:
+    """Refuse an environment in which the stand-in must not or cannot act.
+
+    Raises
+    ------
+    WorkError
+        No SGLang, another version of it, no torch, or a real sgl-kernel build.
+    """
+    try:
+        found = version("sglang")
+    except PackageNotFoundError:
+        raise WorkError("SGLang is not installed; run `make .venv` in the repository of laps-sd") from None
+    if found != SUPPORTED_SGLANG:
+        raise WorkError(
+            f"the CPU stand-in supports SGLang {SUPPORTED_SGLANG}, but {found} is installed; "
+            f"run `pip install --no-deps sglang=={SUPPORTED_SGLANG}`"
+        )
+    try:
+        version("torch")
+    except PackageNotFoundError:
+        raise WorkError("torch is not installed; run `make .venv` in the repository of laps-sd") from None
+    if (real := guard.real_build("sgl_kernel")) is not None:
+        raise WorkError(
+            f"{real} is installed, so the CPU stand-in does not act; start SGLang itself (sglang serve) "
+            "or use the CPU environment that `make .venv` builds"
+        )
+
+
+def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables of the server's process tree: ``base`` (default: this process's) and what the CPU needs.
+
+    Stand-ins go in front of ``PYTHONPATH`` only for modules that have no real build installed.
+    """
+    env = dict(os.environ if base is None else base)
+    folders = [str(STANDINS / name) for name in guard.REAL_BUILDS if guard.real_build(name) is None]
+    inherited = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p and p not in folders]
+    env["PYTHONPATH"] = os.pathsep.join([*folders, *inherited])
+    env[guard.ACTIVE] = "1"
+    env["SGLANG_USE_CPU_ENGINE"] = "1"
+    # torch's inductor would ask the triton placeholder for a compiler; starting without it is also faster.
+    env["TORCHDYNAMO_DISABLE"] = "1"
+    # Two OpenMP threads and one busy neighbour cost a factor of ten: the threads wait for each other in barriers.
+    env.setdefault("OMP_NUM_THREADS", "1")
+    env.setdefault("HF_HUB_OFFLINE", "1")
+    # NGRAM compiles its trie with ninja at first use: the one of this environment counts too.
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+    return env
+
+
+def with_model(args: Sequence[str]) -> list[str]:
+    """SGLang's arguments ``args``, with the demo model where they name no model.
+
+    Raises
+    ------
+    InputError
+        The model folder is missing or holds no model (checked for paths only: SGLang knows hub names too).
+    """
+    from laps_sd.serving.cpu.model import demo_model
+
+    named = _value(args, "--model-path") or _value(args, "--model")
+    if named is None:
+        return ["--model-path", str(demo_model()), *args]
+    require_model(Path(named))
+    return list(args)
+
+
+def require_model(folder: Path) -> None:
+    """Raise :class:`InputError` unless ``folder`` holds a model."""
+    if not folder.is_dir():
+        raise InputError(f"the model folder {folder} does not exist; name a folder with config.json and weights")
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} is not a model: it holds no config.json")
+
+
+def command(args: Sequence[str]) -> list[str]:
+    """The command line of SGLang's server on the CPU."""
+    return [sys.executable, "-m", "sglang.launch_server", *with_defaults(args)]
+
+
+def _value(args: Sequence[str], flag: str) -> str | None:
+    """What ``flag VALUE`` or ``flag=VALUE`` sets in ``args``, the last one as argparse does; None where nothing."""
+    found = None
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if name == flag:
+            found = value if equals else next(iter(args[place + 1 : place + 2]), None)
+    return found
+
+
+def with_defaults(args: Sequence[str]) -> list[str]:
+    """SGLang's arguments ``args``, completed by those of :data:`DEFAULTS` that they do not set."""
+    given = {arg.split("=", 1)[0] for arg in args}
+    completed = list(args)
+    for flag, value in DEFAULTS.items():
+        if flag not in given:
+            completed += [flag] if value is None else [flag, value]
+    return completed

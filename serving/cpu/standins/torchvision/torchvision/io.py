@@ -1,0 +1,5 @@
+"""Placeholder for ``torchvision.io``."""
+
+from torchvision._placeholder import names
+
+__getattr__ = names("io")

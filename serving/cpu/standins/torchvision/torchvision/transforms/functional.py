@@ -1,0 +1,5 @@
+"""Placeholder for ``torchvision.transforms.functional``."""
+
+from torchvision._placeholder import names
+
+__getattr__ = names("transforms.functional")
