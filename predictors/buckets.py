@@ -34,13 +34,14 @@ def log_edges(tokens: NDArray[Any], buckets: int = 32) -> Ints:
     low = max(1.0, float(np.quantile(lengths, 0.005)))
     high = max(low + 1.0, float(lengths.max()))
     grid = np.rint(np.geomspace(low, high, min(buckets, MAX_EDGES - 1))).astype(np.int64)
-    return np.unique(np.concatenate([[0], grid]))
+    edges: Ints = np.unique(np.concatenate([[0], grid]))
+    return edges
 
 
 def bucket_of(tokens: NDArray[Any], edges: Ints) -> Ints:
     """Return the bucket of each length; lengths beyond the last edge belong to the last bucket."""
     index = np.searchsorted(edges, np.maximum(tokens, 1), side="left") - 1
-    return np.clip(index, 0, len(edges) - 2).astype(np.int64)
+    return np.asarray(np.clip(index, 0, len(edges) - 2), dtype=np.int64)
 
 
 def exposure(tokens: NDArray[Any], censored: Bools, edges: Ints) -> tuple[Floats, Floats]:
@@ -72,11 +73,13 @@ def pooled_hazard(tokens: NDArray[Any], censored: Bools, edges: Ints) -> Floats:
     """
     events, at_risk = exposure(tokens, censored, edges)
     hazard = (events.sum(axis=0) + 0.05) / (at_risk.sum(axis=0) + 0.1)
-    return np.clip(hazard, 1e-5, 1.0 - 1e-5)
+    clipped: Floats = np.clip(hazard, 1e-5, 1.0 - 1e-5)
+    return clipped
 
 
 def survival_of(hazard: Floats) -> Floats:
     """Turn hazards, shape (..., B), into survival at the edges, shape (..., B + 1), first 1."""
     log_survival = np.cumsum(np.log1p(-hazard), axis=-1)
     first = np.zeros((*hazard.shape[:-1], 1))
-    return np.exp(np.concatenate([first, log_survival], axis=-1))
+    survival: Floats = np.exp(np.concatenate([first, log_survival], axis=-1))
+    return survival

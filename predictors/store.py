@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -133,10 +132,10 @@ def _swap(work: Path, path: Path) -> None:
         work.rename(path)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    os.replace(path, old)
+    path.replace(old)
     try:
         work.rename(path)
     except BaseException:
-        os.replace(old, path)
+        old.replace(path)
         raise
     shutil.rmtree(old, ignore_errors=True)

@@ -20,8 +20,8 @@ CLASSES: dict[str, str] = {
     " shortly shorter minimal least without",
     "explain": "explain describe discuss analyze analyse elaborate compare contrast evaluate difference differences"
     " examine explore explica erkläre explique объясни 解释 介绍",
-    "list": "list lists enumerate examples ideas suggestions suggest ways tips reasons options names topics items points"
-    " bullet bullets brainstorm recommend recommendations give provide share table",
+    "list": "list lists enumerate examples ideas suggestions suggest ways tips reasons options names topics items"
+    " points bullet bullets brainstorm recommend recommendations give provide share table",
     "summarize": "summarize summarise summary abstract condense shorten tl outline resume resuma summarizing key",
     "translate": "translate translation english spanish french german chinese japanese korean russian portuguese"
     " italian arabic hindi language translated",
@@ -64,5 +64,5 @@ ASKED_UNITS: dict[str, tuple[str, float]] = {
     "stanza": ("items", 40.0), "stanzas": ("items", 40.0), "verse": ("items", 40.0), "verses": ("items", 40.0),
     "story": ("items", 120.0), "stories": ("items", 120.0), "tweet": ("items", 45.0), "tweets": ("items", 45.0),
     "row": ("items", 20.0), "rows": ("items", 20.0), "recipes": ("items", 150.0), "books": ("items", 25.0),
-    "movies": ("items", 20.0), "things": ("items", 30.0), "characteristics": ("items", 25.0), "phrases": ("items", 12.0),
+    "movies": ("items", 20.0), "things": ("items", 30.0), "phrases": ("items", 12.0),
 }  # fmt: skip
