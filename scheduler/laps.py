@@ -25,6 +25,7 @@ class LapsSd(Policy):
 
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         super().__init__(settings, cost, slots)
+        self.preemptive = self.settings.preemption
         self.evidence = Evidence(self.settings)
         self._waiting: dict[int, RequestState] = {}
         self._deadlines: list[tuple[int, int]] = []  # (round, arrival number), a heap

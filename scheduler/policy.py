@@ -31,6 +31,8 @@ class Policy:
     """
 
     name = "fcfs"
+    #: Whether `victim` may ever name somebody: an engine may skip the question while it has no free slot.
+    preemptive = False
 
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         self.settings = settings or Settings()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from math import inf
+
+from laps_sd.scheduler.state import RequestState
 
 
 class KvPool:
-    """Tokens held by running requests, and tokens that preempted requests left behind until somebody needs the room.
+    """Tokens held by running requests, and tokens that preempted ones left behind until somebody needs the room.
 
     As in SGLang's radix cache, what a preempted request leaves stays usable but evictable: the request that was
     preempted longest ago loses its tokens first, from their end (leaves before their prefix).
@@ -19,18 +20,18 @@ class KvPool:
     """
 
     def __init__(self, capacity: int | None) -> None:
-        self._capacity: float = inf if capacity is None else capacity
-        self._left: dict[Hashable, int] = {}
-        self._left_total = 0
+        self.capacity: float = inf if capacity is None else capacity
         self.held = 0
+        self._left: dict[RequestState, None] = {}  # in the order of their preemption
+        self._left_total = 0
 
     @property
     def free(self) -> float:
         """Tokens that running requests could still take, evicting what was left behind."""
-        return self._capacity - self.held
+        return self.capacity - self.held
 
     def hold(self, tokens: int) -> None:
-        """Take ``tokens`` for a running request."""
+        """Take ``tokens`` for running requests."""
         if tokens > self.free:
             raise ValueError(f"{tokens} KV tokens were asked for and {self.free:.0f} are free")
         self.held += tokens
@@ -40,25 +41,25 @@ class KvPool:
         """Give back what a running request held."""
         self.held -= tokens
 
-    def leave(self, key: Hashable, tokens: int) -> None:
-        """Keep ``tokens`` of a preempted request (already released) for as long as there is room."""
-        self._left[key] = tokens
-        self._left_total += tokens
+    def leave(self, state: RequestState) -> None:
+        """Keep the ``cached_tokens`` of a preempted request (already released) for as long as there is room."""
+        self._left[state] = None
+        self._left_total += state.cached_tokens
         self._evict()
 
-    def reclaim(self, key: Hashable) -> int:
-        """Forget what a request left and return how many of its tokens are still there."""
-        tokens = self._left.pop(key, 0)
-        self._left_total -= tokens
-        return tokens
+    def reclaim(self, state: RequestState) -> None:
+        """The request runs again: what it left and still has (``cached_tokens``) is its own."""
+        if state in self._left:
+            del self._left[state]
+            self._left_total -= state.cached_tokens
 
     def _evict(self) -> None:
-        excess = self.held + self._left_total - self._capacity
+        excess = self.held + self._left_total - self.capacity
         while excess > 0 and self._left:
-            key, tokens = next(iter(self._left.items()))
-            lost = min(tokens, int(excess))
-            self._left[key] = tokens - lost
-            if tokens == lost:
-                del self._left[key]
+            state = next(iter(self._left))
+            lost = min(state.cached_tokens, int(excess))
+            state.cached_tokens -= lost
             self._left_total -= lost
             excess -= lost
+            if state.cached_tokens == 0:
+                del self._left[state]

@@ -62,6 +62,8 @@ class ReplayRequest:
             raise ValueError(f"request {self.request_id}: accept_lengths must be >= 1 and sum to at most output_tokens")
         if self.draft_lengths is not None and len(self.draft_lengths) != len(self.accept_lengths):
             raise ValueError(f"request {self.request_id}: draft_lengths and accept_lengths differ in number")
+        if any(tokens > self.drafts(step) + 1 for step, tokens in enumerate(self.accept_lengths)):
+            raise ValueError(f"request {self.request_id}: a step emits more than its drafts and the bonus token")
 
     @property
     def steps(self) -> int:

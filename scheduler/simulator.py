@@ -1,0 +1,330 @@
+"""Replay requests through a policy on a simulated machine, verify step by verify step.
+
+The loop is SGLang's: in each iteration the waiting requests are ranked, those that get a slot are prefilled (before
+anybody decodes, in chunks), and otherwise every running request makes one verify step. The policy and the request
+states are the objects that rank requests inside SGLang; only the machine is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from time import perf_counter
+
+from laps_sd.scheduler.outcomes import RequestOutcome
+from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.simulator_memory import KvPool
+from laps_sd.scheduler.simulator_trace import Timeline
+from laps_sd.scheduler.state import RequestState, new_request
+from laps_sd.scheduler.workload import ReplayRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the requests run on.
+
+    Attributes
+    ----------
+    slots : int
+        Requests that run together at most.
+    cost : CostModel
+        Seconds of verify steps and prefills.
+    kv_tokens : int, optional
+        KV-cache capacity in tokens; None: never short.
+    chunk_tokens : int
+        The most tokens that one prefill iteration computes (SGLang's ``--chunked-prefill-size``).
+    keep_kv : bool
+        Whether what a preempted request generated stays in the cache, evictable, or only its prompt does.
+    """
+
+    slots: int = 16
+    cost: CostModel = field(default_factory=CostModel.unit)
+    kv_tokens: int | None = None
+    chunk_tokens: int = 8192
+    keep_kv: bool = True
+
+    def __post_init__(self) -> None:
+        if self.slots < 1 or self.chunk_tokens < 1 or (self.kv_tokens is not None and self.kv_tokens < 1):
+            raise ValueError("slots, chunk_tokens and kv_tokens must be at least 1")
+
+    def service_s(self, request: ReplayRequest) -> float:
+        """Seconds that the request takes when it has the machine to itself."""
+        full, rest = divmod(request.prompt_tokens, self.chunk_tokens)
+        prefill = full * self.cost.prefill(self.chunk_tokens) + self.cost.prefill(rest)
+        return prefill + request.steps * self.cost.tau(1)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """What happened.
+
+    Attributes
+    ----------
+    outcomes : list of RequestOutcome
+        In the order of arrival.
+    rank_us : list of float
+        Microseconds that the policy took in each round that asked it for a decision.
+    timeline : Timeline
+        Waiting and running requests over time.
+    """
+
+    outcomes: list[RequestOutcome]
+    rank_us: list[float]
+    timeline: Timeline
+
+
+def simulate(
+    requests: Sequence[ReplayRequest],
+    policy: Policy,
+    machine: Machine,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> SimulationResult:
+    """Replay ``requests`` through ``policy``, which must be fresh.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Called with the number of requests that ended since the last call.
+    """
+    return _Simulation(requests, policy, machine, progress).run()
+
+
+class _Simulation:
+    """One replay. A request is its arrival number: the index into what is known of it."""
+
+    def __init__(
+        self,
+        requests: Sequence[ReplayRequest],
+        policy: Policy,
+        machine: Machine,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._requests = sorted(requests, key=lambda r: r.arrival_s)
+        self._policy, self._machine = policy, machine
+        self._progress = progress
+        self._kv = KvPool(machine.kv_tokens)
+        self._clock = 0.0
+        self._arrived = 0
+        self._waiting: list[RequestState] = []
+        self._running: list[RequestState] = []  # decoding
+        self._prefilling: list[tuple[RequestState, int]] = []  # admitted, with the tokens still to compute
+        self._first_token: list[float | None] = [None] * len(requests)
+        self._outcomes: list[RequestOutcome | None] = [None] * len(requests)
+        self._rank_us: list[float] = []
+        self._timeline = Timeline()
+
+    def run(self) -> SimulationResult:
+        while self._arrived < len(self._requests) or self._waiting or self._running or self._prefilling:
+            self._take_arrivals()
+            if self._waiting:
+                self._schedule()
+            self._timeline.note(self._clock, len(self._waiting), len(self._running) + len(self._prefilling))
+            if self._prefilling:
+                self._prefill()
+            elif self._running:
+                self._decode()
+            elif self._arrived < len(self._requests):
+                self._clock = max(self._clock, self._requests[self._arrived].arrival_s)
+        outcomes = [o for o in self._outcomes if o is not None]
+        return SimulationResult(outcomes, self._rank_us, self._timeline)
+
+    # --- arrivals and admission ------------------------------------------------------------------------------
+
+    def _take_arrivals(self) -> None:
+        while self._arrived < len(self._requests) and self._requests[self._arrived].arrival_s <= self._clock:
+            request = self._requests[self._arrived]
+            state = new_request(
+                self._arrived,
+                request.prompt_tokens,
+                settings=self._policy.settings,
+                prediction=request.prediction,
+                max_new_tokens=request.max_new_tokens,
+                priority=request.priority,
+                max_correct_drafts=request.max_correct_drafts,
+                true_steps=request.steps,
+            )
+            self._policy.on_arrival(state)
+            self._waiting.append(state)
+            self._arrived += 1
+
+    def _schedule(self) -> None:
+        """Admit in the policy's order, and let running requests give way where the policy says so."""
+        if self._full and not self._policy.preemptive:
+            return
+        began = perf_counter()
+        self._policy.rank(self._waiting)
+        passed: list[RequestState] = []
+        displaced: list[RequestState] = []
+        room = self._machine.chunk_tokens - sum(tokens for _, tokens in self._prefilling)
+        position = 0
+        while position < len(self._waiting) and room > 0:
+            candidate = self._waiting[position]
+            victims = self._victims_for(candidate)
+            if victims is None:
+                if self._full or not self._policy.may_pass(candidate):
+                    break
+                passed.append(candidate)
+                position += 1
+                continue
+            for victim in victims:
+                self._preempt(victim, keep=self._machine.keep_kv)
+            displaced += victims
+            position += 1
+            room -= self._admit(candidate)
+        self._waiting = passed + self._waiting[position:] + displaced
+        self._rank_us.append((perf_counter() - began) * 1e6)
+
+    @property
+    def _full(self) -> bool:
+        return len(self._running) + len(self._prefilling) >= self._machine.slots
+
+    def _victims_for(self, candidate: RequestState) -> list[RequestState] | None:
+        """Who must give way so that the candidate gets a slot and its KV tokens; None when they will not."""
+        others = self._running
+        victims: list[RequestState] = []
+        slot_needed = self._full
+        while slot_needed or not self._fits(candidate, others):
+            victim = self._policy.victim(candidate, others) if others else None
+            if victim is None:
+                return None
+            slot_needed = False
+            victims.append(victim)
+            others = [s for s in others if s is not victim]
+        return victims
+
+    def _fits(self, candidate: RequestState, others: Sequence[RequestState]) -> bool:
+        """Whether KV tokens suffice for what they hold and for what the policy expects them to produce."""
+        if self._machine.kv_tokens is None:
+            return True
+        admitted = [*others, *(state for state, _ in self._prefilling)]
+        if not admitted:  # alone on the machine: it runs as far as it gets
+            return True
+        taken = sum(s.context_tokens + self._policy.reserve_tokens(s) for s in (candidate, *admitted))
+        return taken <= self._kv.capacity
+
+    def _admit(self, state: RequestState) -> int:
+        """Give the request a slot; return the tokens that its prefill computes."""
+        if state.context_tokens + 1 > self._kv.free:
+            self._end(state, finished=False)
+            return 0
+        self._kv.reclaim(state)
+        # The last token is always computed: its logits are what goes on.
+        state.cached_tokens = max(min(state.cached_tokens, state.context_tokens - 1), 0)
+        tokens = state.prefill_tokens
+        self._kv.hold(state.context_tokens)
+        self._policy.on_admit(state)
+        self._prefilling.append((state, tokens))
+        return tokens
+
+    def _preempt(self, state: RequestState, *, keep: bool) -> None:
+        self._running.remove(state)
+        self._kv.release(state.context_tokens)
+        self._policy.on_preempt(state, state.context_tokens if keep else state.prompt_tokens)
+        self._kv.leave(state)
+
+    # --- work that takes time --------------------------------------------------------------------------------
+
+    def _prefill(self) -> None:
+        """Compute one chunk: the request begun earlier first, then the newly admitted."""
+        room = self._machine.chunk_tokens
+        done: list[RequestState] = []
+        left: list[tuple[RequestState, int]] = []
+        for state, tokens in self._prefilling:
+            now = min(tokens, room)
+            room -= now
+            if now == tokens:
+                done.append(state)
+            else:
+                left.append((state, tokens - now))
+        self._prefilling = left
+        seconds = self._machine.cost.prefill(self._machine.chunk_tokens - room)
+        if seconds > 0:
+            self._policy.start_round()
+        self._clock += seconds
+        for state in done:
+            self._begin_decoding(state)
+
+    def _begin_decoding(self, state: RequestState) -> None:
+        request = self._requests[state.arrival]
+        if state.steps == 0 and state.generated == 0 and request.first_tokens:
+            self._first_token[state.arrival] = self._clock
+            state.generated = request.first_tokens
+            self._kv.hold(request.first_tokens)
+        if state.steps == request.steps:
+            self._end(state, finished=True)
+        else:
+            self._running.append(state)
+
+    def _decode(self) -> None:
+        """Make verify steps: one, or as many as pass before anything could be decided otherwise."""
+        if self._machine.kv_tokens is not None and not self._make_room():
+            return
+        steps = self._steps_until_decision()
+        tau = self._machine.cost.tau(len(self._running))
+        began = self._clock
+        self._clock += steps * tau
+        self._policy.start_round(steps)
+        ended: list[RequestState] = []
+        for state in self._running:
+            request = self._requests[state.arrival]
+            if self._first_token[state.arrival] is None:
+                self._first_token[state.arrival] = began + tau
+            before = state.generated
+            for step in range(state.steps, state.steps + steps):
+                tokens = request.accept_lengths[step]
+                self._policy.on_step(state, tokens - 1, request.drafts(step), tokens)
+            self._kv.hold(state.generated - before)
+            if state.steps == request.steps:
+                ended.append(state)
+        if ended:
+            for state in ended:
+                self._end(state, finished=True)
+            self._running = [s for s in self._running if self._outcomes[s.arrival] is None]
+
+    def _steps_until_decision(self) -> int:
+        """Verify steps in which nothing can change: nobody arrives, ends, or could be admitted."""
+        if self._machine.kv_tokens is not None or (self._waiting and not (self._full and not self._policy.preemptive)):
+            return 1
+        steps = min(self._requests[s.arrival].steps - s.steps for s in self._running)
+        if self._arrived < len(self._requests):
+            until = self._requests[self._arrived].arrival_s - self._clock
+            steps = min(steps, max(ceil(until / self._machine.cost.tau(len(self._running))), 1))
+        return steps
+
+    def _make_room(self) -> bool:
+        """Retract requests, last in the policy's order first, until the next verify step of the others fits.
+
+        Returns False when nobody is left to decode.
+        """
+        while self._running:
+            if sum(self._requests[s.arrival].drafts(s.steps) + 1 for s in self._running) <= self._kv.free:
+                return True
+            last = max(self._running, key=lambda s: s.key)
+            if len(self._running) == 1:
+                self._running.remove(last)
+                self._end(last, finished=False)
+            else:
+                self._preempt(last, keep=False)
+                self._waiting.append(last)
+        return False
+
+    def _end(self, state: RequestState, *, finished: bool) -> None:
+        request = self._requests[state.arrival]
+        if state.running:
+            self._kv.release(state.context_tokens)
+        self._policy.on_finish(state)
+        self._outcomes[state.arrival] = RequestOutcome(
+            request_id=request.request_id,
+            arrival_s=request.arrival_s,
+            first_token_s=self._first_token[state.arrival],
+            finish_s=self._clock if finished else None,
+            output_tokens=state.generated,
+            service_s=self._machine.service_s(request),
+            preemptions=state.preemptions,
+            recomputed_tokens=state.recomputed_tokens,
+        )
+        if self._progress is not None:
+            self._progress(1)
