@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def from_gguf(source: Path, folder: Path) -> None:
-    """Unpack the GGUF file ``source`` into ``folder``: bfloat16 weights, tokenizer, chat template, generation config."""
+    """Unpack the GGUF file ``source`` into ``folder``: bfloat16 weights, tokenizer, chat template, generation."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 

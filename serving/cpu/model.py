@@ -164,7 +164,7 @@ def _convert(*args: str) -> None:
     """Run one conversion of :mod:`laps_sd.serving.cpu.convert` in a process of its own."""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
     command = [sys.executable, "-m", "laps_sd.serving.cpu.convert", *args]
-    done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise WorkError(f"the model could not be converted: {lines[-1]}")

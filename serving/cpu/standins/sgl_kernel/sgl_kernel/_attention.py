@@ -5,7 +5,7 @@ slot of each position. ``seq_lens`` (tokens) counts everything a request's last 
 """
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+import torch.nn.functional as F
 from torch import Tensor
 
 _LIBRARY = torch.library.Library("sgl_kernel", "FRAGMENT")

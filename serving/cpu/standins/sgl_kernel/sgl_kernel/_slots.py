@@ -80,9 +80,7 @@ def build_draft_decode_metadata_cpu(
     return branches
 
 
-def fill_bonus_tokens_cpu(
-    accept_tokens: Tensor, accept_lens: Tensor, bonus_tokens: Tensor, accept_stride: int
-) -> None:
+def fill_bonus_tokens_cpu(accept_tokens: Tensor, accept_lens: Tensor, bonus_tokens: Tensor, accept_stride: int) -> None:
     """bonus_tokens[i]: the last accepted token of request i; ``accept_lens`` counts it."""
     last = torch.arange(accept_lens.numel()) * accept_stride + accept_lens.to(torch.int64) - 1
     bonus_tokens[: last.numel()] = accept_tokens.reshape(-1)[last].to(bonus_tokens.dtype)
