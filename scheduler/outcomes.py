@@ -179,3 +179,41 @@ def _throughput(done: Sequence[RequestOutcome]) -> float | None:
         return None
     span = max(finishes) - min(o.arrival_s for o in done)
     return sum(o.output_tokens for o in done) / span if span > 0 else None
+
+
+def average(summaries: Sequence[PolicySummary]) -> PolicySummary:
+    """Mean of each figure over several runs (seeds); a figure that any run lacks is None.
+
+    ``gap_closed`` is left None: it is the ratio of the averages, for `close_gaps` to fill in, and not the average of
+    ratios, in which the seeds with little to gain would weigh most.
+    """
+    return PolicySummary(
+        latency_s=_average_spread([s["latency_s"] for s in summaries]),
+        ttft_s=_average_spread([s["ttft_s"] for s in summaries]),
+        tpot_s=_average_spread([s["tpot_s"] for s in summaries]),
+        slowdown_mean=_mean([s["slowdown_mean"] for s in summaries]),
+        preemptions=_mean([s["preemptions"] for s in summaries]) or 0,
+        recomputed_tokens=_mean([s["recomputed_tokens"] for s in summaries]) or 0,
+        finished=_mean([s["finished"] for s in summaries]) or 0,
+        failed=_mean([s["failed"] for s in summaries]) or 0,
+        throughput_tokens_s=_mean([s["throughput_tokens_s"] for s in summaries]),
+        rank_us_p50=_mean([s["rank_us_p50"] for s in summaries]),
+        rank_us_p99=_mean([s["rank_us_p99"] for s in summaries]),
+        gap_closed=None,
+    )
+
+
+def _average_spread(spreads: Sequence[Spread | None]) -> Spread | None:
+    known = [s for s in spreads if s is not None]
+    if not known or len(known) < len(spreads):
+        return None
+    mean, p50, p90, p99 = np.mean([(s["mean"], s["p50"], s["p90"], s["p99"]) for s in known], axis=0)
+    return Spread(mean=float(mean), p50=float(p50), p90=float(p90), p99=float(p99))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = _known(values)
+    if not known or len(known) < len(values):
+        return None
+    mean = float(np.mean(known))
+    return int(mean) if all(isinstance(v, int) for v in known) and mean.is_integer() else mean
