@@ -13,12 +13,14 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Tokenizer(Protocol):
-    """The two methods of a Hugging Face tokenizer that are needed here."""
+    """The methods of a Hugging Face tokenizer that are needed here."""
+
+    def encode(self, text: str, /, *, add_special_tokens: bool = ...) -> Any: ...
 
     def decode(self, token_ids: Sequence[int], /, *, skip_special_tokens: bool = ...) -> Any: ...
 
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], /, *, tokenize: bool = ..., add_generation_prompt: bool = ...
+        self, conversation: list[dict[str, Any]], /, *, tokenize: bool = ..., add_generation_prompt: bool = ...
     ) -> Any: ...
 
 

@@ -1,0 +1,61 @@
+"""What SGLang says about a finished request (``meta_info``), in the words of a record."""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+
+def from_meta_info(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record fields that SGLang's ``meta_info`` of a finished request holds.
+
+    A field that the server did not report is left out: ``queue_time`` and ``first_token_latency`` need
+    ``--enable-metrics``, the counts of drafts a speculative algorithm. A request that ended with its first token has
+    no verify step and therefore no histogram.
+
+    Raises
+    ------
+    ValueError
+        The request has not finished, or ``meta_info`` is not SGLang's.
+    """
+    reason = meta.get("finish_reason")
+    if isinstance(reason, Mapping):
+        reason = reason.get("type")
+    if reason is None or ("prompt_tokens" not in meta and reason != "abort"):
+        raise ValueError("meta_info: expected finish_reason and prompt_tokens of a finished SGLang request")
+    fields: dict[str, Any] = {
+        "finish_reason": reason,
+        "prompt_tokens": meta.get("prompt_tokens", 0),
+        "output_tokens": meta.get("completion_tokens", 0),
+        "verify_steps": meta.get("spec_verify_ct"),
+        "correct_drafts_histogram": meta.get("spec_correct_drafts_histogram"),
+        "queue_s": meta.get("queue_time"),
+        "ttft_s": meta.get("first_token_latency"),
+        "e2e_s": meta.get("e2e_latency"),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def from_server_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return model, draft and the most drafts a step can accept, as ``/server_info`` tells them.
+
+    Only the last part of a path is kept: where a model lies on somebody's disk is nobody else's business.
+    """
+    algorithm = info.get("speculative_algorithm")
+    fields: dict[str, Any] = {"model": _last_part(info.get("served_model_name") or info.get("model_path"))}
+    if algorithm:
+        draft_model = _last_part(info.get("speculative_draft_model_path"))
+        fields["draft"] = f"{algorithm}:{draft_model}" if draft_model else str(algorithm)
+        fields["max_correct_drafts"] = _most_correct_drafts(str(algorithm), info)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _most_correct_drafts(algorithm: str, info: Mapping[str, Any]) -> int | None:
+    """One path through the draft: all tokens but the root of a chain, one token per level of a tree."""
+    tokens, steps = info.get("speculative_num_draft_tokens"), info.get("speculative_num_steps")
+    if algorithm != "NGRAM" and (info.get("speculative_eagle_topk") or 1) > 1 and isinstance(steps, int):
+        return steps
+    return tokens - 1 if isinstance(tokens, int) else None
+
+
+def _last_part(name: Any) -> str | None:
+    return PurePosixPath(str(name)).name or None if name else None
