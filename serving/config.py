@@ -1,0 +1,148 @@
+"""The file behind ``--laps-sd-config``: every rarely used setting, validated before the server starts.
+
+``laps-sd config show`` prints it with its defaults. SGLang's maintainers ask for few flags, so ours are three.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from laps_sd.errors import InputError
+from laps_sd.scheduler import Settings
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PredictionConfig(_Section):
+    """Prediction in the tokenizer process."""
+
+    timeout_ms: float = Field(
+        50.0, gt=0, le=10_000, description="Longest that one prediction may hold up a request, milliseconds; a slower "
+        "one is given up, the request ranks as unpredicted and is counted."
+    )  # fmt: skip
+
+
+class HintsConfig(_Section):
+    """What clients may say about their own requests in custom_params."""
+
+    enabled: bool = Field(True, description="Read hints at all.")
+    max_output_tokens: int = Field(
+        131_072, ge=1, description="Largest believable expected_output_tokens; a larger hint is ignored and counted."
+    )
+    max_priority: int = Field(
+        100, ge=0, description="Largest absolute value of a priority hint; a larger one is ignored and counted."
+    )
+    spread: float = Field(
+        0.5, gt=0, le=3, description="How far to trust expected_output_tokens: standard deviation of the log length."
+    )
+
+
+class PreemptionConfig(_Section):
+    """Taking slots and KV tokens from running requests."""
+
+    enabled: bool = Field(True, description="Preempt running requests at all; without it only the queue is ordered.")
+    when_kv_full: bool = Field(True, description="Preempt also when a waiting request finds no KV tokens.")
+    keep_kv: bool = Field(
+        True, description="Leave a preempted request's KV in the radix cache (evictable) so that it resumes cheaply."
+    )
+
+
+class AdmissionConfig(_Section):
+    """Admission of waiting requests."""
+
+    pass_over: int = Field(
+        8, ge=0, description="Waiting requests that do not fit into KV memory and are passed over in one round so that "
+        "lighter ones behind them are tried; 0: the first that does not fit blocks the rest, as in SGLang."
+    )  # fmt: skip
+    reserve: Literal["predicted", "sglang"] = Field(
+        "predicted", description="KV tokens kept free for a running request with a prediction: the kv_quantile of its "
+        "remaining length, or SGLang's own share of its limit."
+    )  # fmt: skip
+
+
+class RecordConfig(_Section):
+    """Appending finished requests to a trace, for training."""
+
+    path: str | None = Field(None, description="JSON-lines file to append to; null: record nothing.")
+    prompts: Literal["hash", "text", "none"] = Field(
+        "hash", description="What to keep of the prompt: a salted hash (groups repeats, cannot be trained on), the "
+        "text (needed for training), or nothing."
+    )  # fmt: skip
+    max_mb: float = Field(256.0, gt=0, description="Size at which the file is closed and a new one begun, megabytes.")
+    keep: int = Field(8, ge=1, description="Closed files to keep; the oldest is deleted.")
+
+
+class ServingConfig(_Section):
+    """Everything that ``--laps-sd-config`` may hold."""
+
+    unpredicted: bool = Field(
+        False, description="Start without --laps-sd-bundle: ranks come from hints, attained service and observed "
+        "acceptance alone."
+    )  # fmt: skip
+    allow_untested_sglang: bool = Field(
+        False, description="Start on an SGLang release that laps-sd was not tested with, if every hook target matches."
+    )
+    prediction: PredictionConfig = PredictionConfig()
+    hints: HintsConfig = HintsConfig()
+    preemption: PreemptionConfig = PreemptionConfig()
+    admission: AdmissionConfig = AdmissionConfig()
+    record: RecordConfig = RecordConfig()
+    policy: dict[str, float | int | bool | str | None] = Field(
+        default_factory=dict, description="Constants of the laps-sd policy that differ from their defaults."
+    )
+
+    @field_validator("policy")
+    @classmethod
+    def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            Settings(**value)
+        except TypeError as error:  # an unknown name: say it as pydantic says the others
+            raise ValueError(
+                str(error).replace("Settings.__init__() got an unexpected keyword argument", "unknown key")
+            ) from error
+        return value
+
+    def settings(self) -> Settings:
+        """Settings of the laps-sd policy."""
+        return Settings(**self.policy)  # type: ignore[arg-type]
+
+
+def load_config(path: Path | str | None) -> ServingConfig:
+    """Read and validate a configuration file; None gives the defaults.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is not YAML, or has an unknown key or a value out of bounds.
+    """
+    if path is None:
+        return ServingConfig()
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--laps-sd-config {path}: {error.strerror or error}; give a readable YAML file") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"--laps-sd-config {path} is not YAML ({_one_line(error)}); correct it") from error
+    return parse_config({} if content is None else content, source=f"--laps-sd-config {path}")
+
+
+def parse_config(content: object, *, source: str) -> ServingConfig:
+    """Validate parsed YAML; ``source`` begins the sentence of a refusal."""
+    if not isinstance(content, Mapping):
+        raise InputError(f"{source} must hold keys and values; `laps-sd config show` prints every key")
+    try:
+        return ServingConfig.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        what = "unknown key" if first["type"] == "extra_forbidden" else str(first["msg"]).removeprefix("Value error, ")
+        raise InputError(f"{source}: {where}: {what}; `laps-sd config show` prints every key") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,79 @@
+"""What clients may say about their own requests, checked and bounded before anything believes it.
+
+``custom_params: {"laps_sd": {"expected_output_tokens": 200, "priority": 1}}``. A hint that is not understood is ignored
+and counted: a request never fails because of us.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from laps_sd.scheduler import Prediction, Settings, SurvivalCurve
+from laps_sd.serving.config import HintsConfig
+from laps_sd.serving.names import HINT_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Believable hints of one request.
+
+    Attributes
+    ----------
+    expected_output_tokens : float or None
+        The client's own expectation, tokens.
+    priority : int
+        Higher goes first; 0 when not said. The request's ``priority`` field, where set, counts instead.
+    rejected : int
+        Hints that were not believable.
+    """
+
+    expected_output_tokens: float | None = None
+    priority: int = 0
+    rejected: int = 0
+
+
+NO_HINTS = Hints()
+
+
+def read_hints(custom_params: object, config: HintsConfig) -> Hints:
+    """Read the hints in a request's ``custom_params``, whatever that is."""
+    if not config.enabled or not isinstance(custom_params, Mapping) or HINT_KEY not in custom_params:
+        return NO_HINTS
+    said = custom_params[HINT_KEY]
+    if not isinstance(said, Mapping):
+        return Hints(rejected=1)
+    tokens = said.get("expected_output_tokens")
+    priority = said.get("priority")
+    unknown = sum(key not in ("expected_output_tokens", "priority") for key in said)
+    good_tokens = _is_number(tokens) and 1 <= tokens <= config.max_output_tokens  # type: ignore[operator]
+    good_priority = _is_integer(priority) and abs(priority) <= config.max_priority  # type: ignore[arg-type]
+    return Hints(
+        expected_output_tokens=float(tokens) if good_tokens else None,  # type: ignore[arg-type]
+        priority=priority if good_priority else 0,  # type: ignore[assignment]
+        rejected=unknown + (tokens is not None and not good_tokens) + (priority is not None and not good_priority),
+    )
+
+
+def apply_hints(prediction: Prediction | None, hints: Hints, spread: float, settings: Settings) -> Prediction | None:
+    """Return the prediction with the client's own length in place of ours, where the client has said one.
+
+    Parameters
+    ----------
+    spread : float
+        Standard deviation of the log length around the hint.
+    settings : Settings
+        Hold the acceptance prior of requests that nothing was predicted for.
+    """
+    if hints.expected_output_tokens is None:
+        return prediction
+    length = SurvivalCurve.lognormal(hints.expected_output_tokens, spread)
+    if prediction is None:
+        return Prediction(length, settings.accept_length, settings.accept_strength)
+    return Prediction(length, prediction.accept_length, prediction.accept_strength)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

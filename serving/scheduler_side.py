@@ -1,0 +1,198 @@
+"""The scheduler process's part: one policy object, one state per request, no SGLang import.
+
+Requests are SGLang's ``Req`` objects, of which only plain attributes are read; ours hangs on each as ``req.laps_sd``.
+Every tensor-parallel rank runs this for itself on the same requests: no clock and no random number enters an order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from laps_sd.scheduler import Policy, RequestState, new_request
+from laps_sd.serving.wire import Carried
+
+
+@dataclass(slots=True, eq=False)
+class Tracked:
+    """Our side of one request in the scheduler process.
+
+    Attributes
+    ----------
+    arrival : int
+        Number in the order of arrival; SGLang re-stamps its own at every preemption.
+    carried : Carried
+        What the tokenizer process sent along.
+    state : RequestState or None
+        From the moment it first waits.
+    step_tokens : int
+        Tokens that its decode steps emitted (the prefill's first token is not among them).
+    proposed : bool
+        Whether any of its steps had drafts to verify.
+    accept_lengths : list of int
+        Tokens per verify step, kept only for the record.
+    """
+
+    arrival: int
+    carried: Carried
+    state: RequestState | None = None
+    step_tokens: int = 0
+    proposed: bool = False
+    accept_lengths: list[int] = field(default_factory=list)
+    draft_lengths: list[int] = field(default_factory=list)
+
+
+class SchedulerSide:
+    """Keep the policy informed of what SGLang does, and SGLang's queue in the policy's order.
+
+    Parameters
+    ----------
+    policy : Policy
+        Ranks and picks victims.
+    max_correct_drafts : int or None
+        Most drafts a verify step can accept at launch; None without speculation.
+    low_priority_first : bool
+        ``--schedule-low-priority-values-first``: a smaller ``priority`` field goes first.
+    keep_steps : bool
+        Keep the accept length of every step, for the record.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        max_correct_drafts: int | None = None,
+        low_priority_first: bool = False,
+        keep_steps: bool = False,
+    ) -> None:
+        self.policy = policy
+        self._max_correct_drafts = max_correct_drafts
+        self._priority_sign = -1 if low_priority_first else 1
+        self._keep_steps = keep_steps
+        self._arrivals = 0
+        self._waiting: dict[int, RequestState] = {}
+
+    # --- the life of a request --------------------------------------------------------------------------------
+
+    def track(self, req: Any, carried: Carried) -> None:
+        """A request was received: give it the next arrival number."""
+        self._arrivals += 1
+        req.laps_sd = Tracked(self._arrivals, carried)
+
+    def state_of(self, req: Any) -> RequestState:
+        """State of a request, made when it first waits: only then are its prompt and its cap final."""
+        tracked: Tracked = req.laps_sd
+        if tracked.state is None:
+            tracked.state = new_request(
+                tracked.arrival,
+                len(req.origin_input_ids),
+                settings=self.policy.settings,
+                prediction=tracked.carried.prediction,
+                max_new_tokens=req.sampling_params.max_new_tokens,
+                priority=tracked.carried.priority if req.priority is None else self._priority_sign * req.priority,
+                cached_tokens=req.num_matched_prefix_tokens,
+                max_correct_drafts=self._max_correct_drafts,
+            )
+        return tracked.state
+
+    def rank(self, queue: list[Any]) -> None:
+        """Sort SGLang's waiting queue in place; a scheduling round begins."""
+        self.policy.start_round()
+        states = [self._waiting_state(req) for req in queue]
+        if len(states) != len(self._waiting):
+            self._forget_vanished(states)
+        request_of = {id(state): req for state, req in zip(states, queue, strict=True)}
+        self.policy.rank(states)
+        queue[:] = [request_of[id(state)] for state in states]
+
+    def on_admit(self, req: Any) -> None:
+        """The request got a slot; ``req.prefix_len`` of its context is cached."""
+        state = self.state_of(req)
+        state.generated = len(req.output_ids)
+        state.cached_tokens = min(req.prefix_len, state.context_tokens)
+        self._waiting.pop(state.arrival, None)
+        self.policy.on_admit(state)
+
+    def on_preempt(self, req: Any, cached_tokens: int) -> None:
+        """The request lost its slot, by us or by a retraction; ``cached_tokens`` of its context stay cached."""
+        state = self.state_of(req)
+        state.generated = len(req.output_ids)
+        self.policy.on_preempt(state, cached_tokens)
+        self._waiting[state.arrival] = state
+
+    def on_step(self, req: Any, correct: int, proposed: int, tokens: int) -> None:
+        """One verify step (or plain decode step: 0 of 0) of the request is about to append ``tokens`` tokens."""
+        tracked: Tracked = req.laps_sd
+        state = self.state_of(req)
+        state.generated = len(req.output_ids)  # the prefill's first token comes without a step
+        tracked.step_tokens += tokens
+        tracked.proposed = tracked.proposed or proposed > 0
+        if self._keep_steps:
+            tracked.accept_lengths.append(correct + 1)
+            tracked.draft_lengths.append(proposed)
+        self.policy.on_step(state, correct, proposed, tokens)
+
+    def on_finish(self, req: Any, *, aborted: bool) -> dict[str, Any]:
+        """The request ended; return its fields for the response."""
+        state = self.state_of(req)
+        state.generated = len(req.output_ids)
+        self._waiting.pop(state.arrival, None)
+        if aborted:
+            self.policy.on_abort(state)
+        else:
+            self.policy.on_finish(state)
+        return fields_of(req.laps_sd, state)
+
+    def _waiting_state(self, req: Any) -> RequestState:
+        state = self.state_of(req)
+        if state.arrival not in self._waiting:
+            if state.running:  # SGLang retracted it by itself
+                self.on_preempt(req, 0)
+            else:
+                self.policy.on_arrival(state)
+                self._waiting[state.arrival] = state
+        return state
+
+    def _forget_vanished(self, states: Sequence[RequestState]) -> None:
+        """Aborted in the queue: SGLang tells nobody."""
+        here = {state.arrival for state in states}
+        for arrival in [number for number in self._waiting if number not in here]:
+            self.policy.on_abort(self._waiting.pop(arrival))
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    def victim(self, candidate: Any, running: Sequence[Any]) -> Any | None:
+        """Running request that gives way to ``candidate``, or None."""
+        request_of = {id(self.state_of(req)): req for req in running}
+        state = self.policy.victim(self.state_of(candidate), [self.state_of(req) for req in running])
+        return None if state is None else request_of[id(state)]
+
+    def may_pass(self, blocked: Any) -> bool:
+        """Whether requests behind ``blocked``, for which there is no KV room, may be tried."""
+        return self.policy.may_pass(self.state_of(blocked))
+
+    def reserve_tokens(self, req: Any) -> int:
+        """KV tokens that admission keeps free for what a running request has still to produce."""
+        state = self.state_of(req)
+        state.generated = len(req.output_ids)
+        return self.policy.reserve_tokens(state)
+
+    def keep_order(self, reqs: Sequence[Any]) -> list[int]:
+        """Indices of running requests, the one to keep first: retraction takes from the end."""
+        for req in reqs:
+            self.policy.place(self.state_of(req))
+        return sorted(range(len(reqs)), key=lambda i: self.state_of(reqs[i]).key)
+
+
+def fields_of(tracked: Tracked, state: RequestState) -> dict[str, Any]:
+    """Per-request fields of the response; None where there is nothing to say."""
+    prediction = tracked.carried.prediction
+    return {
+        "predicted_tokens": None if prediction is None else prediction.length.mean(0, state.max_new_tokens),
+        "predicted_accept_length": None if prediction is None else prediction.accept_length,
+        "accept_length": tracked.step_tokens / state.steps if tracked.proposed else None,
+        "steps": state.steps,
+        "level": state.level,
+        "preemptions": state.preemptions,
+        "recomputed_tokens": state.recomputed_tokens,
+        "priority": state.priority,
+    }

@@ -1,0 +1,247 @@
+"""The one table of everything that the plugin touches in SGLang, and its check against the installed version.
+
+An upgrade that renames or re-orders a parameter must be noticed before the first request, not by a wrong schedule.
+"""
+
+import ast
+import inspect
+import pkgutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from laps_sd.serving.names import SUPPORTED_SGLANG
+
+Kind = Literal["after", "around", "subclass", "call", "attributes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One function, class or set of attributes of SGLang.
+
+    Attributes
+    ----------
+    path : str
+        Dotted path of the function, method or class.
+    kind : str
+        ``after`` and ``around``: hooked. ``subclass``: overridden in a subclass. ``call``: called as it is.
+        ``attributes``: instance attributes of the class that are read or written.
+    names : tuple of str
+        Parameter names in order; for ``attributes`` the attributes.
+    why : str
+        What we do there.
+    """
+
+    path: str
+    kind: Kind
+    names: tuple[str, ...]
+    why: str
+
+
+_ARGS = "sglang.srt.server_args.ServerArgs."
+_TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager."
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler."
+_POLICY = "sglang.srt.managers.schedule_policy.SchedulePolicy."
+_ADDER = "sglang.srt.managers.schedule_policy.PrefillAdder"
+_BATCH = "sglang.srt.managers.schedule_batch.ScheduleBatch"
+_REQ = "sglang.srt.managers.schedule_batch.Req"
+_PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor."
+_STREAMER = "sglang.srt.managers.scheduler_components.output_streamer.SchedulerOutputStreamer"
+
+#: Hooked in every process that parses arguments, flag or no flag. Nothing else is touched without the flag.
+ARGUMENT_TARGETS = (
+    Target(_ARGS + "add_cli_args", "after", ("parser",), "add --laps-sd-* and the policy's name"),
+    Target(_ARGS + "from_cli_args", "around", ("cls", "args"), "read the flags, refuse what cannot work, go active"),
+)
+
+#: Hooked in the process that tokenizes (the server's main process).
+TOKENIZER_TARGETS = (
+    Target(
+        _TOKENIZER + "_create_tokenized_object",
+        "after",
+        ("self", "obj", "input_text", "input_ids", "input_embeds", "mm_inputs", "token_type_ids"),
+        "predict once per request and attach the numbers",
+    ),
+    Target(
+        _TOKENIZER + "update_request_meta_info",
+        "around",
+        ("self", "meta_info", "state", "customized_info", "index", "finish_reason"),
+        "put our fields into the response, count prediction errors, record the finished request",
+    ),
+)
+
+#: Hooked in every scheduler process.
+SCHEDULER_TARGETS = (
+    Target(_POLICY + "_validate_and_adjust_policy", "around", ("self", "policy", "tree_cache"), "accept the name"),
+    Target(
+        _POLICY + "calc_priority",
+        "after",
+        ("self", "waiting_queue", "running_batch", "processed_tokens"),
+        "order the waiting queue",
+    ),
+    Target(_SCHEDULER + "init_schedule_policy", "after", ("self",), "build our state, allow preemption"),
+    Target(_SCHEDULER + "get_prefill_adder_class", "after", ("self",), "preempt by our ranks"),
+    Target(_SCHEDULER + "get_output_streamer_class", "after", ("self",), "send per-request fields with the answer"),
+    Target(
+        _SCHEDULER + "_create_generation_req",
+        "around",
+        ("self", "recv_req", "args", "kwargs"),
+        "take the numbers off the request and keep its state",
+    ),
+    Target(
+        _SCHEDULER + "_abort_on_queued_limit",
+        "around",
+        ("self", "recv_req"),
+        "a preempted request is not a new one: --max-queued-requests must not abort it",
+    ),
+    Target(
+        _PROCESSOR + "_normalize_decode_outputs",
+        "after",
+        ("self", "batch", "result", "logits_output", "next_token_ids"),
+        "update the posterior after each verify or decode step",
+    ),
+    Target(_BATCH + "._get_decode_retraction_order", "around", ("reqs",), "retract the least urgent first"),
+    Target(
+        "sglang.srt.mem_cache.common.release_kv_cache",
+        "around",
+        ("req", "tree_cache", "checkpoint"),
+        "keep a preempted request's KV in the radix cache",
+    ),
+)
+
+#: Overridden, called or read, never hooked.
+USED_TARGETS = (
+    Target(
+        _ADDER + ".add_one_req",
+        "subclass",
+        ("self", "req", "has_chunked_req", "truncation_align_size"),
+        "preempt and retry when KV is full, pass over what does not fit",
+    ),
+    Target(_ADDER + ".preempt_to_schedule", "subclass", ("self", "req"), "preempt when slots are full"),
+    Target(
+        _ADDER + "._get_running_request_total_token_offset",
+        "call",
+        ("self", "req"),
+        "give a victim's reserved tokens back to the budget",
+    ),
+    Target(_ADDER + ".budget_state", "call", ("self",), "may another request be tried"),
+    Target(
+        _ADDER,
+        "attributes",
+        ("running_batch", "memory_budget", "can_run_list", "preempt_list", "tree_cache", "new_chunked_req"),
+        "the state of one admission round",
+    ),
+    Target(
+        _STREAMER + ".build_additional_customized_info", "subclass", ("self", "reqs"), "fields of finished requests"
+    ),
+    Target(_BATCH + ".release_req", "call", ("self", "idx", "remaing_req_count", "offload_kv"), "take the slot"),
+    Target(_BATCH + ".filter_batch", "call", ("self", "reqs_to_exclude", "keep_indices"), "drop the victim"),
+    Target(_REQ + ".finished", "call", ("self",), "skip requests whose KV is freed already"),
+    Target(
+        _REQ,
+        "attributes",
+        (
+            "rid", "priority", "origin_input_ids", "output_ids", "sampling_params", "is_retracted", "retraction_count",
+            "prefix_len", "finished_reason", "spec_verify_ct", "spec_correct_drafts_histogram", "beam_group",
+        ),
+        "what the ranking and the record read",
+    ),
+    Target(
+        "sglang.srt.managers.scheduler.Scheduler",
+        "attributes",
+        ("waiting_queue", "running_batch", "chunked_req", "enable_priority_preemption", "schedule_policy", "tree_cache",
+         "metrics_reporter", "server_args", "spec_algorithm", "schedule_low_priority_values_first"),
+        "the scheduler's own state",
+    ),
+)  # fmt: skip
+
+ALL_TARGETS = ARGUMENT_TARGETS + TOKENIZER_TARGETS + SCHEDULER_TARGETS + USED_TARGETS
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A target that is not what the table says; ``found`` says what is there instead."""
+
+    target: Target
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.target.path}: expected {', '.join(self.target.names)}; found {self.found}"
+
+
+def installed_sglang() -> str | None:
+    """Version of the installed SGLang, or None where there is none."""
+    try:
+        return version("sglang")
+    except PackageNotFoundError:
+        return None
+
+
+def check_version(found: str | None, *, allow_untested: bool) -> str | None:
+    """One sentence that says why this SGLang cannot be used, or None when it can."""
+    supported = ", ".join(SUPPORTED_SGLANG)
+    if found is None:
+        return f"SGLang is not installed; install sglang=={SUPPORTED_SGLANG[-1]}"
+    if found in SUPPORTED_SGLANG or allow_untested:
+        return None
+    return (
+        f"SGLang {found} is installed but laps-sd is tested with {supported}; install sglang=={SUPPORTED_SGLANG[-1]} "
+        "or, once `laps-sd doctor` finds every hook target unchanged, set allow_untested_sglang: true in "
+        "--laps-sd-config"
+    )
+
+
+def check_targets(targets: Iterable[Target] = ALL_TARGETS) -> list[Mismatch]:
+    """Compare every target with the installed SGLang.
+
+    Returns
+    -------
+    list of Mismatch
+        Empty when the plugin can be active. Importing SGLang's scheduler takes seconds the first time.
+    """
+    return [Mismatch(target, found) for target in targets if (found := difference(target)) is not None]
+
+
+def difference(target: Target) -> str | None:
+    """What the installed SGLang has in place of ``target``; None where it is as expected."""
+    try:
+        found: Any = pkgutil.resolve_name(target.path)
+    except (ImportError, AttributeError) as error:
+        return f"nothing ({error})"
+    names = attributes_of(found) if target.kind == "attributes" else parameters_of(found)
+    if target.kind == "attributes":
+        missing = [name for name in target.names if name not in names]
+        return f"no attribute {', '.join(missing)}" if missing else None
+    if target.kind == "call":  # extra parameters with defaults do not disturb a caller
+        return None if _callable_with(found, target.names) else f"({', '.join(names)})"
+    return None if tuple(names) == target.names else f"({', '.join(names)})"
+
+
+def parameters_of(function: Any) -> Sequence[str]:
+    """Parameter names in order, ``self`` and ``cls`` included, seen through wrappers."""
+    return list(inspect.signature(inspect.unwrap(getattr(function, "__func__", function))).parameters)
+
+
+def attributes_of(cls: type) -> set[str]:
+    """Names that a class or its bases define or assign to ``self`` anywhere in their source."""
+    names: set[str] = set()
+    for base in cls.__mro__[:-1]:
+        names.update(vars(base), getattr(base, "__annotations__", {}))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        names.update(
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        )
+    return names
+
+
+def _callable_with(function: Any, names: Sequence[str]) -> bool:
+    parameters = inspect.signature(inspect.unwrap(function)).parameters
+    required = {name for name, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+    return set(names) <= set(parameters) and required <= set(names)

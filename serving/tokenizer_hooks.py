@@ -1,0 +1,63 @@
+"""The hooks in the process that tokenizes: predict once per request, and give the outcome back with the answer."""
+
+import logging
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from laps_sd.predictors import PredictorBundle
+from laps_sd.serving import install as hooking
+from laps_sd.serving.launch import Launch
+from laps_sd.serving.names import META_KEY
+from laps_sd.serving.refuse import refuse
+from laps_sd.serving.targets import TOKENIZER_TARGETS
+from laps_sd.serving.tokenizer_side import TokenizerSide
+
+logger = logging.getLogger(__name__)
+
+_side: TokenizerSide | None = None
+
+
+def install(launch: Launch, args: Namespace) -> None:
+    """Load the bundle and hook this process; a second call replaces the first one's side."""
+    global _side
+    bundle = None if launch.bundle is None else PredictorBundle.load(launch.bundle)
+    first = _side is None
+    _side = TokenizerSide(bundle, launch)
+    if first:
+        hooking.register(TOKENIZER_TARGETS, HOOKS)
+        hooking.apply()
+    if absent := hooking.missing(TOKENIZER_TARGETS, HOOKS):
+        refuse(f"another plugin holds {', '.join(absent)}; remove it (SGLANG_PLUGINS selects plugins by name)")
+
+
+def create_tokenized_object(
+    tokenized: Any, self: Any, obj: Any, input_text: str | None, input_ids: list[int] | None, *_rest: Any, **_named: Any
+) -> None:
+    """Hook after ``TokenizerManager._create_tokenized_object``."""
+    if _side is not None:
+        _side.on_tokenized(tokenized, self.tokenizer, obj, input_text, input_ids)
+
+
+def update_request_meta_info(
+    original: Callable[..., None],
+    self: Any,
+    meta_info: dict[str, Any],
+    state: Any,
+    customized_info: dict[str, Any],
+    index: int,
+    finish_reason: dict[str, Any] | None,
+) -> None:
+    """Hook around ``TokenizerManager.update_request_meta_info``."""
+    ours = customized_info.get(META_KEY)
+    if ours is not None:
+        customized_info = {key: value for key, value in customized_info.items() if key != META_KEY}
+    original(self, meta_info, state, customized_info, index, finish_reason)
+    if ours is not None and ours[index] and _side is not None:
+        _side.on_finished(meta_info, state.obj, ours[index][-1], finish_reason)
+
+
+HOOKS = {
+    "_create_tokenized_object": create_tokenized_object,
+    "update_request_meta_info": update_request_meta_info,
+}
