@@ -1,0 +1,139 @@
+"""Send one workload to a live server, each request at its time, and keep what a client sees of every one."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laps_sd.scheduler import RequestOutcome
+from laps_sd.serving.names import META_KEY
+
+if TYPE_CHECKING:
+    import httpx
+
+#: Told after every request: (finished or failed, all).
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """One request of a workload.
+
+    Attributes
+    ----------
+    request_id : str
+    body : dict
+        JSON body for ``/generate``, without ``stream``.
+    arrival_s : float
+        When to send it, seconds after the start.
+    """
+
+    request_id: str
+    body: dict[str, Any]
+    arrival_s: float = 0.0
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """What came back of one request; times are seconds after the start of the run, None where it failed."""
+
+    request_id: str
+    arrival_s: float
+    first_token_s: float | None = None
+    finish_s: float | None = None
+    output_ids: list[int] = field(default_factory=list)
+    meta_info: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    def outcome(self, *, shift_s: float = 0.0) -> RequestOutcome:
+        """The request for `laps_sd.scheduler.summarise`, moved by ``shift_s`` seconds."""
+        ours = self.meta_info.get(META_KEY) or {}
+        return RequestOutcome(
+            request_id=self.request_id,
+            arrival_s=self.arrival_s + shift_s,
+            first_token_s=None if self.first_token_s is None else self.first_token_s + shift_s,
+            finish_s=None if self.finish_s is None else self.finish_s + shift_s,
+            output_tokens=len(self.output_ids),
+            preemptions=ours.get("preemptions", self.meta_info.get("num_retractions", 0)),
+            recomputed_tokens=ours.get("recomputed_tokens", 0),
+        )
+
+
+def poisson_arrivals(n: int, rate: float | None, seed: int) -> list[float]:
+    """Arrival times of ``n`` requests at ``rate`` per second, seconds from the first; without a rate all at once."""
+    if rate is None:
+        return [0.0] * n
+    gaps = np.random.default_rng(seed).exponential(1 / rate, n)
+    return [float(t) for t in np.cumsum(gaps) - gaps[0]]
+
+
+def send_load(
+    url: str, requests: Sequence[LoadRequest], *, timeout_s: float = 900.0, progress: Progress | None = None
+) -> list[LoadResult]:
+    """Send every request at its time and wait for all answers.
+
+    Parameters
+    ----------
+    url : str
+        Base address of the server.
+    timeout_s : float
+        Longest wait for one answer, seconds; a request that takes longer has failed.
+
+    Returns
+    -------
+    list of LoadResult
+        In the order of ``requests``; a failed one says why.
+    """
+    return asyncio.run(_send_all(url, requests, timeout_s, progress))
+
+
+async def _send_all(
+    url: str, requests: Sequence[LoadRequest], timeout_s: float, progress: Progress | None
+) -> list[LoadResult]:
+    import httpx
+
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits) as client:
+        started, done = time.perf_counter(), 0
+
+        async def one(request: LoadRequest) -> LoadResult:
+            nonlocal done
+            await asyncio.sleep(max(0.0, request.arrival_s - (time.perf_counter() - started)))
+            result = LoadResult(request.request_id, time.perf_counter() - started)
+            try:
+                await _stream(client, request, result, started)
+            except (httpx.HTTPError, ValueError) as error:
+                result.error, result.finish_s = str(error) or type(error).__name__, None
+            done += 1
+            if progress is not None:
+                progress(done, len(requests))
+            return result
+
+        return list(await asyncio.gather(*(one(request) for request in requests)))
+
+
+async def _stream(client: "httpx.AsyncClient", request: LoadRequest, result: LoadResult, started: float) -> None:
+    last = ""
+    async with client.stream("POST", "/generate", json={**request.body, "stream": True}) as answer:
+        if answer.status_code != 200:
+            raise ValueError(f"HTTP {answer.status_code}: {(await answer.aread()).decode(errors='replace')[:200]}")
+        async for line in answer.aiter_lines():
+            data = line.removeprefix("data:").strip()
+            if not data or data == "[DONE]":
+                continue
+            if result.first_token_s is None:
+                result.first_token_s = time.perf_counter() - started
+            last = data
+    finish = time.perf_counter() - started
+    content = json.loads(last or "{}")
+    if "error" in content or "meta_info" not in content:
+        raise ValueError(str(content.get("error", "the server closed the stream without an answer"))[:200])
+    result.output_ids, result.meta_info = list(content["output_ids"]), content["meta_info"]
+    reason = result.meta_info.get("finish_reason") or {}
+    if reason.get("type") == "abort":
+        raise ValueError(f"aborted: {reason.get('message', '')}")
+    result.finish_s = finish
