@@ -71,6 +71,11 @@ class LapsSd(Policy):
             for other in self._waiting.values():
                 self.place(other)
 
+    def on_abort(self, state: RequestState) -> None:
+        super().on_abort(state)
+        self._waiting.pop(state.arrival, None)
+        self.evidence.passed(state)
+
     def _wait(self, state: RequestState) -> None:
         self._waiting[state.arrival] = state
         patience = self.settings.patience * max(state.work, self.settings.patience_floor)

@@ -37,7 +37,12 @@ class Policy:
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         self.settings = settings or Settings()
         self.now = 0  # rounds since the start
-        self._prefill_steps = (cost or CostModel.unit()).steps_per_prefill_token(slots)
+        self._prefill_steps = 0.0  # verify steps that one prompt token costs
+        self.set_cost(cost or CostModel.unit(), slots)
+
+    def set_cost(self, cost: CostModel, slots: int) -> None:
+        """Change what prefill costs, for instance when it was measured; requests placed before keep their places."""
+        self._prefill_steps = cost.steps_per_prefill_token(slots)
 
     # --- what the engine tells -------------------------------------------------------------------------------
 
@@ -64,7 +69,11 @@ class Policy:
         self.place(state)
 
     def on_finish(self, state: RequestState) -> None:
-        """The request ended, or was aborted."""
+        """The request ended by itself."""
+        state.running = False
+
+    def on_abort(self, state: RequestState) -> None:
+        """The request is gone without having ended by itself: aborted, or cut at its limit of output tokens."""
         state.running = False
 
     # --- what the engine asks --------------------------------------------------------------------------------
