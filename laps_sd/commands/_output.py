@@ -1,0 +1,110 @@
+"""What the verbs share: JSON results, and the table of policies that ``simulate``, ``bench`` and ``demo`` print."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laps_sd.errors import InputError, WorkError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a result file before the work begins, not after it.
+
+    Raises
+    ------
+    InputError
+        Nothing can be written there.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write ``values`` as UTF-8 JSON; a reader never sees half of it. NaN is refused: unknown is null.
+
+    Raises
+    ------
+    WorkError
+        The file cannot be written.
+    """
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise WorkError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def policy_table(policies: Mapping[str, Mapping[str, Any]], title: str = "") -> Table:
+    """Return the comparison that people read, for a terminal."""
+    from rich.table import Table
+
+    headers, rows = policy_rows(policies)
+    table = Table(title=title or None, title_justify="left")
+    table.add_column(headers[0])
+    for name in headers[1:]:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def policy_rows(policies: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return (headers, rows) of the comparison, one row per policy; times are seconds.
+
+    A column without data for any policy is left out, so that the table fits a terminal.
+    """
+    fcfs = _at(policies.get("fcfs", {}), "latency_s", "mean")
+    columns: dict[str, list[str]] = {"policy": list(policies)}
+    for header, value in _COLUMNS.items():
+        cells = [_number(value(figures)) for figures in policies.values()]
+        if any(cell != _NOTHING for cell in cells):
+            columns[header] = cells
+        if header == "mean s" and fcfs:
+            columns["/ fcfs"] = [_number(mean / fcfs if (mean := value(f)) else None) for f in policies.values()]
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+
+
+_NOTHING = "–"
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "mean s": lambda f: _at(f, "latency_s", "mean"),
+    "p50": lambda f: _at(f, "latency_s", "p50"),
+    "p90": lambda f: _at(f, "latency_s", "p90"),
+    "p99": lambda f: _at(f, "latency_s", "p99"),
+    "TTFT": lambda f: _at(f, "ttft_s", "mean"),
+    "slowdown": lambda f: f.get("slowdown_mean"),
+    "gap closed": lambda f: f.get("gap_closed"),
+    "accept length": lambda f: f.get("accept_length_mean"),
+    "preempted": lambda f: f.get("preemptions"),
+    "recomputed": lambda f: f.get("recomputed_tokens"),
+    "finished": lambda f: f.get("finished"),
+    "failed": lambda f: f.get("failed"),
+}
+
+
+def _at(figures: Mapping[str, Any], part: str, key: str) -> float | None:
+    spread = figures.get(part)
+    return None if spread is None else spread[key]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return _NOTHING
+    whole = abs(value) >= 1000 or float(value).is_integer()
+    return f"{value:,.0f}" if whole else f"{value:.3g}"
