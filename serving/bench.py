@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from laps_sd.data import Prompt
+from laps_sd.data.prompt import Prompt
 from laps_sd.errors import InputError, WorkError
 from laps_sd.scheduler import summarise
 from laps_sd.serving.load import LoadRequest, LoadResult, poisson_arrivals, send_load

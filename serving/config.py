@@ -4,112 +4,118 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from laps_sd.errors import InputError
-from laps_sd.scheduler import Settings
+from laps_sd.scheduler import PosteriorSettings, Settings
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Every field carries its documentation below it; `laps-sd config show` prints it as a comment.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class PredictionConfig(_Section):
     """Prediction in the tokenizer process."""
 
-    timeout_ms: float = Field(
-        50.0, gt=0, le=10_000, description="Longest that one prediction may hold up a request, milliseconds; a slower "
-        "one is given up, the request ranks as unpredicted and is counted."
-    )  # fmt: skip
+    timeout_ms: Annotated[float, Field(gt=0, le=10_000)] = 50.0
+    """Longest that one prediction may hold up a request, milliseconds; a slower one is given up, and the request ranks
+    as unpredicted and is counted."""
 
 
 class HintsConfig(_Section):
     """What clients may say about their own requests in custom_params."""
 
-    enabled: bool = Field(True, description="Read hints at all.")
-    max_output_tokens: int = Field(
-        131_072, ge=1, description="Largest believable expected_output_tokens; a larger hint is ignored and counted."
-    )
-    max_priority: int = Field(
-        100, ge=0, description="Largest absolute value of a priority hint; a larger one is ignored and counted."
-    )
-    spread: float = Field(
-        0.5, gt=0, le=3, description="How far to trust expected_output_tokens: standard deviation of the log length."
-    )
+    enabled: bool = True
+    """Read hints at all."""
+    max_output_tokens: Annotated[int, Field(ge=1)] = 131_072
+    """Largest believable expected_output_tokens; a larger hint is ignored and counted."""
+    max_priority: Annotated[int, Field(ge=0)] = 100
+    """Largest absolute value of a priority hint; a larger one is ignored and counted."""
+    spread: Annotated[float, Field(gt=0, le=3)] = 0.5
+    """How far to trust expected_output_tokens: standard deviation of the log length around it."""
 
 
 class PreemptionConfig(_Section):
     """Taking slots and KV tokens from running requests."""
 
-    enabled: bool = Field(True, description="Preempt running requests at all; without it only the queue is ordered.")
-    when_kv_full: bool = Field(True, description="Preempt also when a waiting request finds no KV tokens.")
-    keep_kv: bool = Field(
-        True, description="Leave a preempted request's KV in the radix cache (evictable) so that it resumes cheaply."
-    )
+    enabled: bool = True
+    """Preempt running requests at all; without it only the queue is ordered."""
+    when_kv_full: bool = True
+    """Preempt also when a waiting request finds no KV tokens."""
+    keep_kv: bool = True
+    """Leave a preempted request's KV in the radix cache (evictable), so that it resumes cheaply."""
 
 
 class AdmissionConfig(_Section):
     """Admission of waiting requests."""
 
-    pass_over: int = Field(
-        8, ge=0, description="Waiting requests that do not fit into KV memory and are passed over in one round so that "
-        "lighter ones behind them are tried; 0: the first that does not fit blocks the rest, as in SGLang."
-    )  # fmt: skip
-    reserve: Literal["predicted", "sglang"] = Field(
-        "predicted", description="KV tokens kept free for a running request with a prediction: the kv_quantile of its "
-        "remaining length, or SGLang's own share of its limit."
-    )  # fmt: skip
+    pass_over: Annotated[int, Field(ge=0)] = 8
+    """Waiting requests that find no KV tokens and are passed over in one round so that lighter ones behind them are
+    tried; 0: the first that does not fit blocks the rest, as in SGLang."""
+    reserve: Literal["predicted", "sglang"] = "predicted"
+    """KV tokens kept free for a running request with a prediction: the kv_quantile of its remaining length, or
+    SGLang's own share of its limit."""
 
 
 class RecordConfig(_Section):
     """Appending finished requests to a trace, for training."""
 
-    path: str | None = Field(None, description="JSON-lines file to append to; null: record nothing.")
-    prompts: Literal["hash", "text", "none"] = Field(
-        "hash", description="What to keep of the prompt: a salted hash (groups repeats, cannot be trained on), the "
-        "text (needed for training), or nothing."
-    )  # fmt: skip
-    max_mb: float = Field(256.0, gt=0, description="Size at which the file is closed and a new one begun, megabytes.")
-    keep: int = Field(8, ge=1, description="Closed files to keep; the oldest is deleted.")
+    path: str | None = None
+    """JSON-lines file to append to; null: record nothing."""
+    prompts: Literal["hash", "text", "none"] = "hash"
+    """What to keep of the prompt: a salted hash (groups repeats, cannot be trained on), the text (needed for
+    training), or nothing."""
+    max_mb: Annotated[float, Field(gt=0)] = 256.0
+    """Size at which the file is closed and a new one begun, megabytes."""
+    keep: Annotated[int, Field(ge=1)] = 8
+    """Closed files to keep; the oldest is deleted."""
 
 
 class ServingConfig(_Section):
     """Everything that ``--laps-sd-config`` may hold."""
 
-    unpredicted: bool = Field(
-        False, description="Start without --laps-sd-bundle: ranks come from hints, attained service and observed "
-        "acceptance alone."
-    )  # fmt: skip
-    allow_untested_sglang: bool = Field(
-        False, description="Start on an SGLang release that laps-sd was not tested with, if every hook target matches."
-    )
+    unpredicted: bool = False
+    """Start without --laps-sd-bundle: ranks come from hints, attained service and observed acceptance alone."""
+    allow_untested_sglang: bool = False
+    """Start on an SGLang release that laps-sd was not tested with, if every hook target matches."""
     prediction: PredictionConfig = PredictionConfig()
     hints: HintsConfig = HintsConfig()
     preemption: PreemptionConfig = PreemptionConfig()
     admission: AdmissionConfig = AdmissionConfig()
     record: RecordConfig = RecordConfig()
-    policy: dict[str, float | int | bool | str | None] = Field(
-        default_factory=dict, description="Constants of the laps-sd policy that differ from their defaults."
-    )
+    policy: dict[str, float | int | bool | str | dict[str, float | int | bool | str]] = {}
+    """Constants of the laps-sd policy that differ from their defaults; docs/scheduler.md explains each."""
 
     @field_validator("policy")
     @classmethod
     def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
-        try:
-            Settings(**value)
-        except TypeError as error:  # an unknown name: say it as pydantic says the others
-            raise ValueError(
-                str(error).replace("Settings.__init__() got an unexpected keyword argument", "unknown key")
-            ) from error
+        unknown = [name for name in value if name not in Settings().names()]
+        if unknown:
+            raise ValueError(f"unknown key {unknown[0]}; known are {', '.join(Settings().names())}")
+        _settings(value)  # raises ValueError with the setting's bounds
         return value
 
     def settings(self) -> Settings:
         """Settings of the laps-sd policy."""
-        return Settings(**self.policy)  # type: ignore[arg-type]
+        return _settings(self.policy)
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """Build the policy's settings, the posterior's among them; ValueError names the one that is wrong."""
+    own = dict(values)
+    if "posterior" in own:
+        try:
+            own["posterior"] = PosteriorSettings(**own["posterior"])
+        except TypeError as error:
+            known = ", ".join(field.name for field in fields(PosteriorSettings))
+            raise ValueError(f"posterior: not a section of known keys ({known})") from error
+    return Settings(**own)
 
 
 def load_config(path: Path | str | None) -> ServingConfig:

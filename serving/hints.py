@@ -44,12 +44,14 @@ def read_hints(custom_params: object, config: HintsConfig) -> Hints:
     tokens = said.get("expected_output_tokens")
     priority = said.get("priority")
     unknown = sum(key not in ("expected_output_tokens", "priority") for key in said)
-    good_tokens = _is_number(tokens) and 1 <= tokens <= config.max_output_tokens  # type: ignore[operator]
-    good_priority = _is_integer(priority) and abs(priority) <= config.max_priority  # type: ignore[arg-type]
+    length = _number(tokens, 1, config.max_output_tokens)
+    level = _number(priority, -config.max_priority, config.max_priority)
+    if level is not None and level != int(level):
+        level = None
     return Hints(
-        expected_output_tokens=float(tokens) if good_tokens else None,  # type: ignore[arg-type]
-        priority=priority if good_priority else 0,  # type: ignore[assignment]
-        rejected=unknown + (tokens is not None and not good_tokens) + (priority is not None and not good_priority),
+        expected_output_tokens=length,
+        priority=0 if level is None else int(level),
+        rejected=unknown + (tokens is not None and length is None) + (priority is not None and level is None),
     )
 
 
@@ -71,9 +73,8 @@ def apply_hints(prediction: Prediction | None, hints: Hints, spread: float, sett
     return Prediction(length, prediction.accept_length, prediction.accept_strength)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _number(value: object, low: float, high: float) -> float | None:
+    """The value as a number inside the bounds, else None; neither booleans nor NaN are numbers."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return float(value) if low <= value <= high else None

@@ -51,9 +51,11 @@ class TimedPredictor:
     ) -> Prediction | None:
         """Return the prediction, or None when there is none in time; never raises."""
         if self._bundle is None:
-            return self._without("no bundle")
+            self.unpredicted["no bundle"] += 1
+            return None
         if self._running is not None and not self._running.done():
-            return self._without("busy")  # waiting again for a predictor that hangs would stall every request
+            self.unpredicted["busy"] += 1  # waiting again for a predictor that hangs would stall every request
+            return None
         started = perf_counter()
         try:
             self._running = self._pool.submit(
@@ -61,12 +63,10 @@ class TimedPredictor:
             )
             return self._running.result(self._timeout_s)
         except FutureTimeout:
-            return self._without("slow")
+            self.unpredicted["slow"] += 1
         except Exception as error:  # the predictor is anybody's model; the request must be served all the same
             self.last_error = error
-            return self._without("failed")
+            self.unpredicted["failed"] += 1
         finally:
             self.last_s = perf_counter() - started
-
-    def _without(self, reason: str) -> None:
-        self.unpredicted[reason] += 1
+        return None

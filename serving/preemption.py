@@ -77,7 +77,8 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
             stock: float = super()._get_running_request_total_token_offset(req)
             if config.admission.reserve == "sglang" or req.laps_sd.carried.prediction is None:
                 return stock
-            return min(side.reserve_tokens(req), max(req.sampling_params.max_new_tokens - len(req.output_ids), 0))
+            most: int = max(req.sampling_params.max_new_tokens - len(req.output_ids), 0)
+            return min(side.reserve_tokens(req), most)
 
         def _try(self, req: Any, has_chunked_req: bool, truncation_align_size: int | None) -> Any:
             result = super().add_one_req(req, has_chunked_req, truncation_align_size)

@@ -99,7 +99,7 @@ def get_output_streamer_class(result: Any, self: Any) -> Any:
 
 def finished_fields(side: SchedulerSide, req: Any) -> list[dict[str, Any]]:
     """What SGLang carries to the tokenizer process for a finished request: a list of one."""
-    return [side.on_finish(req, aborted=req.finished_reason.to_json()["type"] == "abort")]
+    return [side.on_finish(req, cut=req.finished_reason.to_json()["type"] != "stop")]
 
 
 def create_generation_req(original: Callable[..., Any], self: Any, recv_req: Any, *args: Any, **kwargs: Any) -> Any:

@@ -131,12 +131,12 @@ class SchedulerSide:
             tracked.draft_lengths.append(proposed)
         self.policy.on_step(state, correct, proposed, tokens)
 
-    def on_finish(self, req: Any, *, aborted: bool) -> dict[str, Any]:
-        """The request ended; return its fields for the response."""
+    def on_finish(self, req: Any, *, cut: bool) -> dict[str, Any]:
+        """The request ended, by itself or ``cut`` (limit reached, aborted); return its fields for the response."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         self._waiting.pop(state.arrival, None)
-        if aborted:
+        if cut:
             self.policy.on_abort(state)
         else:
             self.policy.on_finish(state)

@@ -57,7 +57,7 @@ def update_request_meta_info(
         _side.on_finished(meta_info, state.obj, ours[index][-1], finish_reason)
 
 
-HOOKS = {
+HOOKS: dict[str, Callable[..., Any]] = {
     "_create_tokenized_object": create_tokenized_object,
     "update_request_meta_info": update_request_meta_info,
 }
