@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError
-from laps_sd.predictors.baselines import ConstantLength
+from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptLength
 from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.hazard import HazardLength
 from laps_sd.predictors.length import LengthModel
 from laps_sd.predictors.run_mean import RunMeanAcceptance
 from laps_sd.predictors.state import State
@@ -110,8 +111,14 @@ class PredictorBundle:
 
 def _length(state: State) -> LengthModel:
     match state.kind:
+        case HazardLength.kind:
+            return HazardLength.from_state(state)
         case ConstantLength.kind:
             return ConstantLength.from_state(state)
+        case PromptLength.kind:
+            return PromptLength.from_state(state)
+        case AskedForLength.kind:
+            return AskedForLength.from_state(state)
     raise ValueError(f"unknown length model {state.kind}")
 
 

