@@ -1,6 +1,19 @@
-"""A row of some file on its way to a record."""
+"""The rows of a file, whatever its kind: JSON lines, a JSON array or Parquet, told apart by the content."""
 
+import io
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
+
+from laps_sd.data.badrows import Tolerance, where
+from laps_sd.data.jsonarray import NotAnArrayOfObjectsError, iter_objects
+from laps_sd.data.opening import PARQUET_MAGIC, DamagedFileError, open_bytes
+from laps_sd.errors import InputError
+
+#: A line longer than this is no record; without a limit a binary file would be read into memory whole.
+LONGEST_LINE = 64 << 20
 
 
 class Row(NamedTuple):
@@ -9,3 +22,91 @@ class Row(NamedTuple):
     unit: str  # "line", "row" or "item"
     number: int  # from 1
     value: Any
+
+
+def iter_rows(path: Path, tolerance: Tolerance, longest: int = LONGEST_LINE) -> Iterator[Row]:
+    """Yield the rows of a file as JSON values; broken JSON and a cut end count against ``tolerance``.
+
+    Parameters
+    ----------
+    longest
+        Longest line, or object of a JSON array, bytes.
+
+    Raises
+    ------
+    InputError
+        The file is missing, empty, of no known kind, or has one bad row too many.
+    """
+    with open_bytes(path) as file:
+        try:
+            start = file.peek(64)[:64]
+        except DamagedFileError as error:
+            raise InputError(f"{path}: {error}; fetch or write it again") from None
+        if not start:
+            raise InputError(f"{path}: expected at least one record, the file is empty")
+        if start.startswith(PARQUET_MAGIC):
+            from laps_sd.data.parquet import iter_parquet
+
+            yield from iter_parquet(path, file)
+        elif _binary(start):
+            raise InputError(f"{path}: expected JSON lines or Parquet, found binary data")
+        elif start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+            yield from _iter_array(path, file, tolerance, longest)
+        else:
+            yield from _iter_lines(path, file, tolerance, longest)
+
+
+def _binary(start: bytes) -> bool:
+    return b"\0" in start or any(byte < 32 and byte not in b"\t\n\r" for byte in start)
+
+
+def _iter_lines(path: Path, file: io.BufferedReader, tolerance: Tolerance, longest: int) -> Iterator[Row]:
+    decode = msgspec.json.Decoder().decode
+    number = 0
+    try:
+        # Only a line feed ends a line: str.splitlines would also cut at U+2028 inside a prompt.
+        while line := file.readline(longest):
+            number += 1
+            if len(line) == longest and not line.endswith(b"\n"):
+                raise InputError(f"{where(path, 'line', number)}: expected at most {longest >> 20} MiB, it is longer")
+            try:
+                value = decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if not line.isspace():
+                    value = _second_try(path, number, line, error, tolerance)
+                    if value is not None:
+                        yield Row("line", number, value)
+                continue
+            yield Row("line", number, value)
+    except DamagedFileError as error:
+        tolerance.reject(f"{where(path, 'line', number + 1)}: {error}; fetch or write the file again")
+
+
+def _second_try(path: Path, number: int, line: bytes, error: Exception, tolerance: Tolerance) -> Any:
+    """Decode a first line without its byte-order mark; else reject the line with what is wrong with it."""
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as again:
+        error = again
+    tolerance.reject(f"{where(path, 'line', number)}: expected one JSON object, {_json_fault(line, error)}")
+    return None
+
+
+def _json_fault(line: bytes, error: Exception) -> str:
+    if b"\\ud" in line.lower() and "truncated" in str(error) and line.rstrip().endswith(b"}"):
+        return "a text holds a lone surrogate (\\ud800 to \\udfff), which is no character and which UTF-8 cannot hold"
+    text = line[:40].decode("utf-8", "replace").rstrip()
+    return f"got {text + ('…' if len(line) > 40 else '')!r} ({error})"
+
+
+def _iter_array(path: Path, file: io.BufferedReader, tolerance: Tolerance, longest: int) -> Iterator[Row]:
+    number = 0
+    try:
+        for number, text in enumerate(iter_objects(file, longest), 1):
+            try:
+                yield Row("item", number, msgspec.json.decode(text))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                tolerance.reject(f"{where(path, 'item', number)}: expected a JSON object, {_json_fault(text, error)}")
+    except (NotAnArrayOfObjectsError, DamagedFileError) as error:
+        tolerance.reject(f"{where(path, 'item', number + 1)}: expected a JSON array of objects, {error}")

@@ -41,7 +41,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     request_id: Annotated[str, Meta(min_length=1), _meta("Name of the request, unique in its file", "`meta_info.id`")]
     prompt_tokens: Annotated[
-        Count, _meta("Prompt length, chat template included", "`meta_info.prompt_tokens`", "tokens")
+        Count, _meta("Prompt length, chat template included; 0: not known", "`meta_info.prompt_tokens`", "tokens")
     ]
     output_tokens: Annotated[
         Count, _meta("Tokens produced, end-of-sequence included", "`meta_info.completion_tokens`", "tokens")

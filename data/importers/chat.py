@@ -1,0 +1,89 @@
+"""Conversations with their answers: ShareGPT, OpenAI messages or Alpaca, from JSON or JSON lines.
+
+Each answer becomes a record whose prompt is the user turn before it; the answers of one conversation are a group. The
+files hold text, so lengths are counted with ``--tokenizer``, or estimated, which a column ``tokens_estimated`` says.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from laps_sd.data.badrows import Tolerance
+from laps_sd.data.canonical import canonical, message_text
+from laps_sd.data.importers.options import ImportOptions, count_tokens
+from laps_sd.data.rows import Row, iter_rows
+
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant"}
+
+
+def rows(path: Path, tolerance: Tolerance, options: ImportOptions) -> Iterator[Row]:
+    """Yield the conversations, each with a name for those that have none."""
+    name = path.name.split(".")[0]
+    for row in iter_rows(path, tolerance):
+        yield row._replace(value=(f"{name}/{row.number}", name, row.value))
+
+
+def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
+    """Turn one conversation into the fields of a record per answer."""
+    fallback, source, entry = value
+    messages = conversation(entry)
+    name = f"{source}/{entry['id']}" if isinstance(entry.get("id"), str | int) else fallback
+    records: list[dict[str, Any]] = []
+    for at, message in enumerate(messages):
+        if message["role"] != "assistant" or not any(m["role"] == "user" for m in messages[:at]):
+            continue
+        asked = canonical(messages=messages[:at])
+        fields = {
+            "request_id": f"{name}/{len(records)}",
+            "prompt": asked.text,
+            "turns": asked.turns,
+            "prompt_tokens": sum(count_tokens(m["content"], options.tokenizer) for m in messages[:at]),
+            **options.capped(count_tokens(message["content"], options.tokenizer)),
+            "source": options.source or source,
+            "group": name,
+        }
+        if isinstance(entry.get("model"), str) and options.model is None:
+            fields["model"] = entry["model"]
+        if options.tokenizer is None:
+            fields["tokens_estimated"] = True
+        records.append(options.complete(fields))
+    if not records:
+        raise ValueError("expected a user turn with an answer behind it, found none")
+    return records
+
+
+def conversation(entry: Any) -> list[dict[str, str]]:
+    """Return an entry of any of the three shapes as messages with plain text.
+
+    Raises
+    ------
+    ValueError
+        The entry has none of the shapes.
+    """
+    if isinstance(entry, Mapping):
+        if isinstance(entry.get("conversations"), list):
+            return [_sharegpt(turn) for turn in entry["conversations"]]
+        if isinstance(entry.get("messages"), list):
+            return [_openai(message) for message in entry["messages"]]
+        if isinstance(entry.get("instruction"), str):
+            asked = "\n\n".join(part for part in (entry["instruction"], entry.get("input")) if part)
+            answer = entry.get("output")
+            return [{"role": "user", "content": asked}] + (
+                [{"role": "assistant", "content": answer}] if isinstance(answer, str) else []
+            )
+    raise ValueError(
+        "expected an object with `conversations` (ShareGPT), `messages` (OpenAI) or `instruction` and `output` (Alpaca)"
+    )
+
+
+def _sharegpt(turn: Any) -> dict[str, str]:
+    if not isinstance(turn, Mapping) or not isinstance(turn.get("value"), str):
+        raise ValueError("conversations: expected turns with `from` and `value`")
+    sender = str(turn.get("from"))
+    return {"role": _ROLES.get(sender, sender), "content": turn["value"]}
+
+
+def _openai(message: Any) -> dict[str, str]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise ValueError("messages: expected messages with `role` and `content`")
+    return {"role": message["role"], "content": message_text(message)}

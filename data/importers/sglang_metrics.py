@@ -1,0 +1,81 @@
+"""Files that SGLang writes with ``--export-metrics-to-file``: one JSON line per finished request.
+
+Format read in SGLang 0.5.23, ``srt/observability/request_metrics_exporter.py``: ``meta_info`` of the answer, and the
+request itself as JSON text under ``request_parameters``. A chat request is there with templated token ids only, so its
+prompt needs the model's tokenizer.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from laps_sd.data.badrows import Tolerance
+from laps_sd.data.canonical import canonical
+from laps_sd.data.importers.options import ImportOptions
+from laps_sd.data.metainfo import from_meta_info
+from laps_sd.data.rows import Row, iter_rows
+
+FILE_PATTERN = "sglang-request-metrics-*.log*"
+
+
+def rows(path: Path, tolerance: Tolerance, options: ImportOptions) -> Iterator[Row]:
+    """Yield the lines, each with the time from which arrivals are counted."""
+    start = _first_arrival(path)
+    for row in iter_rows(path, tolerance):
+        yield row._replace(value=(start, row.value))
+
+
+def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
+    """Turn one line into the fields of a record."""
+    start, line = value
+    if not isinstance(line, Mapping) or not isinstance(line.get("request_parameters"), str):
+        raise ValueError("request_parameters: expected the request as JSON text (a line of --export-metrics-to-file)")
+    asked = _decoded(line["request_parameters"])
+    fields = options.complete({"request_id": line.get("id"), **from_meta_info(line)})
+    text, turns = _prompt(asked, options)
+    if text is not None:
+        fields.update(prompt=text, turns=turns)
+    sampling = asked.get("sampling_params")
+    if isinstance(sampling, Mapping):
+        fields.update({k: sampling[k] for k in ("max_new_tokens", "temperature") if sampling.get(k) is not None})
+    received = line.get("request_received_ts")
+    if start is not None and isinstance(received, float):
+        fields["arrival_s"] = round(max(0.0, received - start), 6)
+    steps, proposed = line.get("spec_verify_ct"), line.get("spec_num_proposed_drafts")
+    if steps and isinstance(proposed, int):
+        fields["max_correct_drafts"] = proposed // steps  # SGLang multiplied steps by num_draft_tokens − 1
+    if not fields.get("prompt_tokens") and isinstance(asked.get("input_ids"), list):
+        fields["prompt_tokens"] = len(asked["input_ids"])  # aborted before SGLang counted
+    kept = {name: line[name] for name in ("cached_tokens", "num_retractions") if line.get(name)}
+    return [{**fields, **kept}]
+
+
+def _decoded(text: str) -> Mapping[str, Any]:
+    try:
+        asked = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError(f"request_parameters: expected the request as JSON text ({error})") from None
+    if not isinstance(asked, Mapping):
+        raise ValueError("request_parameters: expected a JSON object")
+    return asked
+
+
+def _prompt(asked: Mapping[str, Any], options: ImportOptions) -> tuple[str | None, int | None]:
+    text, ids = asked.get("text"), asked.get("input_ids")
+    if isinstance(text, str):
+        return canonical(text=text, tokenizer=options.tokenizer)
+    if isinstance(ids, list) and options.tokenizer is not None:
+        return canonical(token_ids=ids, tokenizer=options.tokenizer)
+    return None, None
+
+
+def _first_arrival(path: Path) -> float | None:
+    """Requests are written as they end: the first to arrive may stand anywhere."""
+    received = [
+        row.value["request_received_ts"]
+        for row in iter_rows(path, Tolerance(2**62))
+        if isinstance(row.value, Mapping) and isinstance(row.value.get("request_received_ts"), float)
+    ]
+    return min(received, default=None)
