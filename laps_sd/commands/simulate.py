@@ -1,0 +1,154 @@
+"""``laps-sd simulate``: replay a trace through scheduling policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from laps_sd.errors import InputError
+
+DEFAULT_POLICIES = "fcfs,hrrn,sjf-predicted,las,mlfq,gittins,laps-sd,oracle-srpt"
+
+
+#: What a report sweeps unless told otherwise.
+REPORT_SWEEP = "0.5,0.7,0.8,0.9,1.0,1.1"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb ``simulate``."""
+    app.command("simulate")(simulate)
+
+
+def simulate(
+    trace: Annotated[Path, typer.Option(help="Request records: Parquet or JSON lines.")],
+    bundle: Annotated[str | None, typer.Option(help="Predictors: a folder, or models:/NAME@ALIAS.")] = None,
+    policies: Annotated[str, typer.Option(help="Comma-separated; also laps-sd:PRESET.")] = DEFAULT_POLICIES,
+    slots: Annotated[int, typer.Option(min=1, help="Requests that run together at most.")] = 16,
+    load: Annotated[
+        float | None,
+        typer.Option(
+            help="Offered work as a share of what the slots can do; rescales the arrivals. [default: the trace's own "
+            "arrivals, or 0.9 if it has none]"
+        ),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second, drawn at random, instead of a load.")] = None,
+    burstiness: Annotated[
+        float, typer.Option(min=0, help="Coefficient of variation of drawn gaps between arrivals; 1 is Poisson.")
+    ] = 1.0,
+    kv_tokens: Annotated[
+        int | None, typer.Option("--kv-tokens", min=1, help="KV-cache capacity in tokens. [default: never short]")
+    ] = None,
+    drop_kv: Annotated[
+        bool, typer.Option("--drop-kv", help="A preempted request keeps only its prompt in the cache.")
+    ] = False,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Most tokens that one prefill iteration computes.")] = 8192,
+    cost_model: Annotated[
+        str, typer.Option("--cost-model", help="JSON file of --fit-cost-model, or unit: a step costs 1, all else 0.")
+    ] = "unit",
+    predictions: Annotated[
+        str | None,
+        typer.Option(
+            help="bundle; oof: out-of-fold, trained on the trace itself; FILE: JSON lines with request_id and a "
+            "prediction; noise:S: true lengths times lognormal noise, S the standard deviation of the log (0.6: "
+            "Kendall tau about 0.6 to 0.7); shuffled or reversed: those of the wrong requests, also of a named source "
+            "(shuffled:noise:0.6); none. [default: bundle if one is given, oof if there are prompts, else none]"
+        ),
+    ] = None,
+    acceptance_from: Annotated[
+        Path | None,
+        typer.Option(help="Trace whose accept lengths are lent to requests that have none (else 1 token per step)."),
+    ] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Requests per replay. [default: all]")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Replays to average, each with its own draws.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
+    sweep: Annotated[
+        str | None,
+        typer.Option(help="Also these loads, comma-separated, or none. [default: none; with --report 0.5 to 1.1]"),
+    ] = None,
+    ablation: Annotated[
+        bool, typer.Option("--ablation", help="Also every preset of laps-sd: what each part adds (--report does).")
+    ] = (False),
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A constant of laps-sd; repeatable.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. [default: one per core]")] = None,
+    fit_cost_model: Annotated[
+        Path | None,
+        typer.Option("--fit-cost-model", help="Fit the cost model to the timings of the trace, write it and stop."),
+    ] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the results as JSON.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
+) -> None:
+    """Replay a trace through scheduling policies on a simulated machine, verify step by verify step.
+
+    Simulated seconds come from the cost model. Requests that were cut or aborted are left out. With --load a trace
+    with arrivals keeps their pattern; a trace without any, and every --rate, gets random arrivals.
+    """
+    from laps_sd.commands._output import check_writable, write_json
+    from laps_sd.commands._simulation import Plan, run
+    from laps_sd.commands._simulation_options import fit
+    from laps_sd.commands._simulation_output import show
+
+    for path in (fit_cost_model, json_out, report):
+        if path is not None:
+            check_writable(path)
+    if fit_cost_model is not None:
+        fit(trace, fit_cost_model)
+        return
+    if load is not None and rate is not None:
+        raise InputError("give --load or --rate, not both")
+    plan = Plan(
+        trace=trace,
+        bundle=bundle,
+        policies=_names(policies),
+        slots=slots,
+        load=load,
+        rate=rate,
+        burstiness=burstiness,
+        kv_tokens=kv_tokens,
+        keep_kv=not drop_kv,
+        chunk_tokens=chunk_tokens,
+        cost_model=cost_model,
+        predictions=predictions,
+        acceptance_from=acceptance_from,
+        requests=requests,
+        seeds=tuple(range(seed, seed + seeds)),
+        sweep=_loads(sweep if sweep is not None or report is None else REPORT_SWEEP),
+        ablation=ablation or report is not None,
+        settings=tuple(setting or ()),
+        workers=workers,
+    )
+    results = run(plan)
+    show(results)
+    if json_out is not None:
+        write_json(json_out, results.to_json())
+    if report is not None:
+        from laps_sd.report.simulation import write_report
+
+        write_report(report, results)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    from laps_sd.scheduler.catalogue import policy_names
+
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in policy_names()]
+    if unknown or not names:
+        raise InputError(
+            f"--policies {text}: unknown {', '.join(unknown) or '(none)'}; known: {', '.join(policy_names())}"
+        )
+    return names
+
+
+def _loads(text: str | None) -> tuple[float, ...]:
+    if text is None or text == "none":
+        return ()
+    try:
+        loads = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        loads = (-1.0,)
+    if any(not load > 0 for load in loads):
+        raise InputError(f"--sweep {text}: expected positive loads, comma-separated, such as 0.5,0.7,0.9")
+    return loads
