@@ -1,13 +1,15 @@
 """Predicting one request in the tokenizer process, with a limit on how long that may hold it up."""
 
-from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
+from typing import Literal, Protocol
 
 from laps_sd.data import PromptRequest
 from laps_sd.scheduler import Prediction
+
+Reason = Literal["", "no bundle", "busy", "slow", "failed"]
 
 
 class Bundle(Protocol):
@@ -16,6 +18,27 @@ class Bundle(Protocol):
     def predict_one(
         self, request: PromptRequest, *, draft: str | None = None, max_correct_drafts: int | None = None
     ) -> Prediction: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one attempt to predict.
+
+    Attributes
+    ----------
+    prediction : Prediction or None
+    reason : str
+        Why there is none: ``no bundle``, ``slow``, ``busy`` (an earlier prediction is still running) or ``failed``.
+    seconds : float or None
+        What it took; None when nothing was tried.
+    error : Exception or None
+        With ``failed``.
+    """
+
+    prediction: Prediction | None = None
+    reason: Reason = ""
+    seconds: float | None = None
+    error: Exception | None = None
 
 
 class TimedPredictor:
@@ -27,14 +50,6 @@ class TimedPredictor:
         None: every request is unpredicted.
     timeout_s : float
         Longest wait for one prediction, seconds.
-
-    Attributes
-    ----------
-    unpredicted : Counter
-        Requests without a prediction by reason: ``no bundle``, ``slow``, ``busy`` (an earlier one is still running)
-        or ``failed``.
-    last_s : float or None
-        What the last call took, seconds.
     """
 
     def __init__(self, bundle: Bundle | None, timeout_s: float) -> None:
@@ -42,31 +57,23 @@ class TimedPredictor:
         self._timeout_s = timeout_s
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="laps-sd-predict")
         self._running: Future[Prediction] | None = None
-        self.unpredicted: Counter[str] = Counter()
-        self.last_s: float | None = None
-        self.last_error: Exception | None = None
 
     def predict(
         self, request: PromptRequest, *, draft: str | None = None, max_correct_drafts: int | None = None
-    ) -> Prediction | None:
-        """Return the prediction, or None when there is none in time; never raises."""
+    ) -> Outcome:
+        """Return the prediction, or why there is none in time; never raises."""
         if self._bundle is None:
-            self.unpredicted["no bundle"] += 1
-            return None
+            return Outcome(reason="no bundle")
         if self._running is not None and not self._running.done():
-            self.unpredicted["busy"] += 1  # waiting again for a predictor that hangs would stall every request
-            return None
+            return Outcome(reason="busy")  # waiting again for a predictor that hangs would stall every request
         started = perf_counter()
         try:
             self._running = self._pool.submit(
                 self._bundle.predict_one, request, draft=draft, max_correct_drafts=max_correct_drafts
             )
-            return self._running.result(self._timeout_s)
+            prediction = self._running.result(self._timeout_s)
         except FutureTimeout:
-            self.unpredicted["slow"] += 1
-        except Exception as error:  # the predictor is anybody's model; the request must be served all the same
-            self.last_error = error
-            self.unpredicted["failed"] += 1
-        finally:
-            self.last_s = perf_counter() - started
-        return None
+            return Outcome(reason="slow", seconds=perf_counter() - started)
+        except Exception as error:  # anybody's model: the request must be served all the same
+            return Outcome(reason="failed", seconds=perf_counter() - started, error=error)
+        return Outcome(prediction, seconds=perf_counter() - started)

@@ -12,7 +12,7 @@ from typing import Any
 from sglang.srt.managers.schedule_policy import AddReqResult
 
 from laps_sd.serving.config import ServingConfig
-from laps_sd.serving.scheduler_side import SchedulerSide
+from laps_sd.serving.scheduler_side import Reason, SchedulerSide
 
 _keep_kv: ContextVar[bool] = ContextVar("laps_sd_keep_kv", default=False)
 
@@ -55,7 +55,7 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
             result = self._try(req, has_chunked_req, truncation_align_size)
             if result is AddReqResult.NO_TOKEN and not self._is_in(req) and config.preemption.when_kv_full:
                 for victim in self._victims_for_tokens(req):
-                    self._take_slot(victim)
+                    self._take_slot(victim, "kv")
                     result = self._try(req, has_chunked_req, truncation_align_size)
                     if result is not AddReqResult.NO_TOKEN or self._is_in(req):
                         break
@@ -70,7 +70,7 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
             victim = side.victim(req, self._preemptible())
             if victim is None:
                 return False
-            self._take_slot(victim)
+            self._take_slot(victim, "slots")
             return True
 
         def _get_running_request_total_token_offset(self, req: Any) -> float:
@@ -117,7 +117,7 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
                 missing -= self._get_running_request_total_token_offset(victim) + victim.seqlen
             return victims if missing < 0 else []
 
-        def _take_slot(self, victim: Any) -> None:
+        def _take_slot(self, victim: Any, reason: Reason) -> None:
             batch = self.running_batch
             index, count = batch.reqs.index(victim), len(batch.reqs)
             self.memory_budget.total_offset -= self._get_running_request_total_token_offset(victim)
@@ -125,6 +125,6 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
                 batch.release_req(index, count - 1)
             batch.filter_batch(keep_indices=[i for i in range(count) if i != index])
             self.preempt_list.append(victim)
-            side.on_preempt(victim, victim.seqlen - 1 if keep else 0)
+            side.on_preempt(victim, victim.seqlen - 1 if keep else 0, reason)
 
     return LapsPrefillAdder

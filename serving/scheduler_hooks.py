@@ -8,6 +8,7 @@ from laps_sd.scheduler import make_policy
 from laps_sd.serving import install as hooking
 from laps_sd.serving import preemption
 from laps_sd.serving.launch import Launch
+from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.names import META_KEY, POLICY
 from laps_sd.serving.refuse import refuse
 from laps_sd.serving.scheduler_side import SchedulerSide
@@ -44,6 +45,7 @@ def init_schedule_policy(_result: None, self: Any) -> None:
         max_correct_drafts=most_correct_drafts(),
         low_priority_first=self.schedule_low_priority_values_first,
         keep_steps=config.record.path is not None,
+        metrics=SchedulerMetrics() if self.metrics_reporter.current_scheduler_metrics_enabled else None,
     )
     _adder = None
     # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.

@@ -6,10 +6,16 @@ Every tensor-parallel rank runs this for itself on the same requests: no clock a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from time import perf_counter
+from typing import Any, Literal
 
 from laps_sd.scheduler import Policy, RequestState, new_request
+from laps_sd.scheduler.laps import LapsSd
+from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.wire import Carried
+
+#: Why a request lost its slot: a waiting one took it, took its KV tokens, or SGLang ran out of KV while decoding.
+Reason = Literal["slots", "kv", "retraction"]
 
 
 @dataclass(slots=True, eq=False)
@@ -28,8 +34,10 @@ class Tracked:
         Tokens that its decode steps emitted (the prefill's first token is not among them).
     proposed : bool
         Whether any of its steps had drafts to verify.
-    accept_lengths : list of int
-        Tokens per verify step, kept only for the record.
+    accept_lengths, draft_lengths : list of int
+        Tokens of each verify step and drafts proposed in it; kept only for the record.
+    received_s, queue_s, ttft_s : float or None
+        Seconds on this process's clock, and waits after it; for the record, never for a rank.
     """
 
     arrival: int
@@ -39,6 +47,9 @@ class Tracked:
     proposed: bool = False
     accept_lengths: list[int] = field(default_factory=list)
     draft_lengths: list[int] = field(default_factory=list)
+    received_s: float = field(default_factory=perf_counter)
+    queue_s: float | None = None
+    ttft_s: float | None = None
 
 
 class SchedulerSide:
@@ -54,6 +65,8 @@ class SchedulerSide:
         ``--schedule-low-priority-values-first``: a smaller ``priority`` field goes first.
     keep_steps : bool
         Keep the accept length of every step, for the record.
+    metrics : SchedulerMetrics, optional
+        Where to count.
     """
 
     def __init__(
@@ -63,13 +76,16 @@ class SchedulerSide:
         max_correct_drafts: int | None = None,
         low_priority_first: bool = False,
         keep_steps: bool = False,
+        metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.policy = policy
         self._max_correct_drafts = max_correct_drafts
         self._priority_sign = -1 if low_priority_first else 1
         self._keep_steps = keep_steps
+        self._metrics = metrics
         self._arrivals = 0
         self._waiting: dict[int, RequestState] = {}
+        self._running: dict[int, RequestState] = {}
 
     # --- the life of a request --------------------------------------------------------------------------------
 
@@ -96,6 +112,7 @@ class SchedulerSide:
 
     def rank(self, queue: list[Any]) -> None:
         """Sort SGLang's waiting queue in place; a scheduling round begins."""
+        started = perf_counter()
         self.policy.start_round()
         states = [self._waiting_state(req) for req in queue]
         if len(states) != len(self._waiting):
@@ -103,6 +120,9 @@ class SchedulerSide:
         request_of = {id(state): req for state, req in zip(states, queue, strict=True)}
         self.policy.rank(states)
         queue[:] = [request_of[id(state)] for state in states]
+        if self._metrics is not None:
+            self._metrics.ranked(perf_counter() - started)
+            self._show()
 
     def on_admit(self, req: Any) -> None:
         """The request got a slot; ``req.prefix_len`` of its context is cached."""
@@ -110,14 +130,24 @@ class SchedulerSide:
         state.generated = len(req.output_ids)
         state.cached_tokens = min(req.prefix_len, state.context_tokens)
         self._waiting.pop(state.arrival, None)
+        self._running[state.arrival] = state
+        before = state.recomputed_tokens
         self.policy.on_admit(state)
+        tracked: Tracked = req.laps_sd
+        if tracked.queue_s is None:
+            tracked.queue_s = perf_counter() - tracked.received_s
+        if self._metrics is not None:
+            self._metrics.recomputed(state.recomputed_tokens - before)
 
-    def on_preempt(self, req: Any, cached_tokens: int) -> None:
+    def on_preempt(self, req: Any, cached_tokens: int, reason: Reason) -> None:
         """The request lost its slot, by us or by a retraction; ``cached_tokens`` of its context stay cached."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         self.policy.on_preempt(state, cached_tokens)
+        self._running.pop(state.arrival, None)
         self._waiting[state.arrival] = state
+        if self._metrics is not None:
+            self._metrics.preempted(reason)
 
     def on_step(self, req: Any, correct: int, proposed: int, tokens: int) -> None:
         """One verify step (or plain decode step: 0 of 0) of the request is about to append ``tokens`` tokens."""
@@ -126,6 +156,8 @@ class SchedulerSide:
         state.generated = len(req.output_ids)  # the prefill's first token comes without a step
         tracked.step_tokens += tokens
         tracked.proposed = tracked.proposed or proposed > 0
+        if tracked.ttft_s is None:  # SGLang stamps the end of the first prefill, on the same clock
+            tracked.ttft_s = max(req.time_stats.prefill_finished_time - tracked.received_s, 0.0)
         if self._keep_steps:
             tracked.accept_lengths.append(correct + 1)
             tracked.draft_lengths.append(proposed)
@@ -136,17 +168,21 @@ class SchedulerSide:
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         self._waiting.pop(state.arrival, None)
+        self._running.pop(state.arrival, None)
         if cut:
             self.policy.on_abort(state)
         else:
             self.policy.on_finish(state)
-        return fields_of(req.laps_sd, state)
+        fields = fields_of(req.laps_sd, state)
+        if self._keep_steps:
+            fields["measured"] = measured_of(req.laps_sd)
+        return fields
 
     def _waiting_state(self, req: Any) -> RequestState:
         state = self.state_of(req)
         if state.arrival not in self._waiting:
             if state.running:  # SGLang retracted it by itself
-                self.on_preempt(req, 0)
+                self.on_preempt(req, 0, "retraction")
             else:
                 self.policy.on_arrival(state)
                 self._waiting[state.arrival] = state
@@ -157,6 +193,12 @@ class SchedulerSide:
         here = {state.arrival for state in states}
         for arrival in [number for number in self._waiting if number not in here]:
             self.policy.on_abort(self._waiting.pop(arrival))
+
+    def _show(self) -> None:
+        if self._metrics is not None and self._metrics.due():
+            phases = {"waiting": self._waiting.values(), "running": self._running.values()}
+            trust = self.policy.evidence.trust if isinstance(self.policy, LapsSd) else None
+            self._metrics.show(phases, self.policy.settings.stability, trust)
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -196,3 +238,16 @@ def fields_of(tracked: Tracked, state: RequestState) -> dict[str, Any]:
         "recomputed_tokens": state.recomputed_tokens,
         "priority": state.priority,
     }
+
+
+def measured_of(tracked: Tracked) -> dict[str, Any]:
+    """What only this process knows of a finished request, for its record."""
+    measured: dict[str, Any] = {"queue_s": tracked.queue_s, "ttft_s": tracked.ttft_s}
+    if tracked.proposed:
+        histogram = [0] * max(tracked.accept_lengths)
+        for accepted in tracked.accept_lengths:
+            histogram[accepted - 1] += 1
+        measured["correct_drafts_histogram"] = histogram
+        measured["accept_lengths"] = tracked.accept_lengths
+        measured["draft_lengths"] = tracked.draft_lengths
+    return measured

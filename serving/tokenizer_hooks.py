@@ -1,19 +1,22 @@
 """The hooks in the process that tokenizes: predict once per request, and give the outcome back with the answer."""
 
-import logging
+import atexit
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
+from sglang.srt.managers.io_struct import GenerateReqInput
+from sglang.srt.runtime_context import get_observability, get_serving, get_spec
+
+from laps_sd.data.metainfo import from_server_info
 from laps_sd.predictors import PredictorBundle
 from laps_sd.serving import install as hooking
 from laps_sd.serving.launch import Launch
+from laps_sd.serving.metrics import TokenizerMetrics
 from laps_sd.serving.names import META_KEY
 from laps_sd.serving.refuse import refuse
 from laps_sd.serving.targets import TOKENIZER_TARGETS
-from laps_sd.serving.tokenizer_side import TokenizerSide
-
-logger = logging.getLogger(__name__)
+from laps_sd.serving.tokenizer_side import ServerFacts, TokenizerSide
 
 _side: TokenizerSide | None = None
 
@@ -23,7 +26,8 @@ def install(launch: Launch, args: Namespace) -> None:
     global _side
     bundle = None if launch.bundle is None else PredictorBundle.load(launch.bundle)
     first = _side is None
-    _side = TokenizerSide(bundle, launch)
+    _side = TokenizerSide(bundle, launch, server_facts, server_metrics)
+    atexit.register(_side.close)
     if first:
         hooking.register(TOKENIZER_TARGETS, HOOKS)
         hooking.apply()
@@ -31,11 +35,30 @@ def install(launch: Launch, args: Namespace) -> None:
         refuse(f"another plugin holds {', '.join(absent)}; remove it (SGLANG_PLUGINS selects plugins by name)")
 
 
+def server_facts() -> ServerFacts:
+    """Model and draft of this server, as its records name them."""
+    spec, serving = get_spec(), get_serving()
+    info = {
+        "served_model_name": serving.served_model_name,
+        "speculative_algorithm": spec.speculative_algorithm,
+        "speculative_draft_model_path": spec.speculative_draft_model_path,
+        "speculative_num_draft_tokens": spec.speculative_num_draft_tokens,
+        "speculative_num_steps": spec.speculative_num_steps,
+        "speculative_eagle_topk": spec.speculative_eagle_topk,
+    }
+    return ServerFacts(**from_server_info(info))
+
+
+def server_metrics() -> TokenizerMetrics | None:
+    """Our metrics where the server exports any."""
+    return TokenizerMetrics() if get_observability().enable_metrics else None
+
+
 def create_tokenized_object(
     tokenized: Any, self: Any, obj: Any, input_text: str | None, input_ids: list[int] | None, *_rest: Any, **_named: Any
 ) -> None:
     """Hook after ``TokenizerManager._create_tokenized_object``."""
-    if _side is not None:
+    if _side is not None and isinstance(obj, GenerateReqInput):
         _side.on_tokenized(tokenized, self.tokenizer, obj, input_text, input_ids)
 
 

@@ -1,20 +1,53 @@
-"""The tokenizer process's part, free of SGLang's types: attach predictions, read hints, return per-request fields."""
+"""The tokenizer process's part, free of SGLang's types: predict, read hints, return fields, record what finished."""
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from laps_sd.data import PromptRequest, canonical
+from laps_sd.scheduler import Prediction
 from laps_sd.serving.hints import apply_hints, read_hints
 from laps_sd.serving.launch import Launch
+from laps_sd.serving.metrics import TokenizerMetrics
 from laps_sd.serving.names import META_KEY
 from laps_sd.serving.predicting import Bundle, TimedPredictor
+from laps_sd.serving.record import Recorder, record_of
 from laps_sd.serving.wire import Carried, load_onto
 
 logger = logging.getLogger(__name__)
 
+#: A request with fewer verify steps says little about its accept length.
+_MIN_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a prediction and a record say about the server: the values of `laps_sd.data.RequestRecord`."""
+
+    model: str | None = None
+    draft: str | None = None
+    max_correct_drafts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A request between its arrival and its end; hangs on SGLang's request object as ``laps_sd``.
+
+    Attributes
+    ----------
+    arrival_s : float
+        Seconds since this side was made.
+    """
+
+    request: PromptRequest | None
+    prediction: Prediction | None
+    arrival_s: float
+
 
 class TokenizerSide:
-    """Predict requests as they are tokenized.
+    """Predict requests as they are tokenized, and close the loop when they finish.
 
     Parameters
     ----------
@@ -22,39 +55,118 @@ class TokenizerSide:
         Loaded predictors; None when the server runs without.
     launch : Launch
         The launch options.
+    facts : callable
+        Gives the server's facts; called when the first request is there, because SGLang knows them late.
+    metrics : callable or None
+        Makes the metrics; called likewise. None: the server exports none.
     """
 
-    def __init__(self, bundle: Bundle | None, launch: Launch) -> None:
+    def __init__(
+        self,
+        bundle: Bundle | None,
+        launch: Launch,
+        facts: Callable[[], ServerFacts] = ServerFacts,
+        metrics: Callable[[], TokenizerMetrics | None] = lambda: None,
+    ) -> None:
         self._config = launch.config
         self._settings = launch.config.settings()
-        self.predictor = TimedPredictor(bundle, launch.config.prediction.timeout_ms / 1000)
+        self._predictor = TimedPredictor(bundle, launch.config.prediction.timeout_ms / 1000)
+        self._recorder = None if launch.config.record.path is None else Recorder(launch.config.record)
+        self._make_facts, self._make_metrics = facts, metrics
+        self._facts: ServerFacts | None = None
+        self._metrics: TokenizerMetrics | None = None
+        self._started = perf_counter()
 
     def on_tokenized(
         self, tokenized: Any, tokenizer: Any, obj: Any, text: str | None, token_ids: list[int] | None
     ) -> None:
         """Attach our numbers to a request that goes to the scheduler; never raises."""
+        arrival_s = perf_counter() - self._started
         params = tokenized.sampling_params
-        if not hasattr(tokenized, "stream"):  # an embedding request: it produces no tokens
-            return
+        request = prediction = None
+        priority = 0
         try:
-            load_onto(params, self._carried(params, tokenizer, text, token_ids))
-        except Exception as error:
-            self.predictor.unpredicted["failed"] += 1
-            self.predictor.last_error = error
-            load_onto(params, Carried())
+            self._look_at_server()
+            hints = read_hints(params.custom_params, self._config.hints)
+            if hints.rejected and self._metrics is not None:
+                self._metrics.rejected_hints(hints.rejected)
+            priority = hints.priority
+            request = as_request(params, tokenizer, text, token_ids)
+            prediction = self._predict(request)
+            prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
+        except Exception as error:  # the client must not learn of our troubles
+            self._count("failed")
             logger.warning("laps-sd: a request goes unpredicted (%s: %s)", type(error).__name__, error)
-
-    def _carried(self, params: Any, tokenizer: Any, text: str | None, token_ids: list[int] | None) -> Carried:
-        hints = read_hints(params.custom_params, self._config.hints)
-        request = as_request(params, tokenizer, text, token_ids)
-        prediction = None if request is None else self.predictor.predict(request)
-        return Carried(apply_hints(prediction, hints, self._config.hints.spread, self._settings), hints.priority)
+        load_onto(params, Carried(prediction, priority))
+        obj.laps_sd = Pending(request, prediction, arrival_s)
 
     def on_finished(
         self, meta_info: dict[str, Any], obj: Any, fields: dict[str, Any], finish_reason: dict[str, Any] | None
     ) -> None:
-        """Put the per-request fields into the response."""
+        """Put the per-request fields into the response, count errors, record the request; never raises."""
+        measured = fields.pop("measured", None)
         meta_info[META_KEY] = fields
+        pending: Pending | None = vars(obj).get("laps_sd")
+        if pending is None or finish_reason is None:
+            return
+        try:
+            self._count_errors(meta_info, fields, finish_reason)
+            if self._recorder is not None:
+                self._record(meta_info, pending, measured or {}, finish_reason)
+        except Exception as error:
+            logger.warning("laps-sd: a finished request was not counted (%s: %s)", type(error).__name__, error)
+
+    def close(self) -> None:
+        """Write what is still to be recorded."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _look_at_server(self) -> None:
+        if self._facts is None:
+            self._facts = self._make_facts()
+            self._metrics = self._make_metrics()
+
+    def _predict(self, request: PromptRequest | None) -> Prediction | None:
+        if request is None:
+            self._count("no text")
+            return None
+        facts = self._facts or ServerFacts()
+        outcome = self._predictor.predict(request, draft=facts.draft, max_correct_drafts=facts.max_correct_drafts)
+        if outcome.prediction is None:
+            self._count(outcome.reason)
+        if outcome.seconds is not None and self._metrics is not None:
+            self._metrics.predicted(outcome.seconds)
+        return outcome.prediction
+
+    def _count(self, reason: str) -> None:
+        if self._metrics is not None:
+            self._metrics.unpredicted(reason)
+
+    def _count_errors(self, meta: dict[str, Any], fields: dict[str, Any], finish_reason: dict[str, Any]) -> None:
+        if self._metrics is None:
+            return
+        if fields["predicted_tokens"] is not None and finish_reason["type"] == "stop":
+            self._metrics.length_error(fields["predicted_tokens"], meta["completion_tokens"])
+        if fields["predicted_accept_length"] is not None and fields["accept_length"] and fields["steps"] >= _MIN_STEPS:
+            self._metrics.accept_error(fields["predicted_accept_length"], fields["accept_length"])
+
+    def _record(
+        self, meta: dict[str, Any], pending: Pending, measured: dict[str, Any], finish_reason: dict[str, Any]
+    ) -> None:
+        assert self._recorder is not None
+        request = pending.request or PromptRequest(prompt="")
+        record = record_of(
+            meta,
+            request,
+            measured,
+            finish_reason=finish_reason["type"],
+            facts=self._facts or ServerFacts(),
+            arrival_s=pending.arrival_s,
+            e2e_s=perf_counter() - self._started - pending.arrival_s,
+            **self._recorder.prompt_fields(request.prompt),
+        )
+        if not self._recorder.add(record) and self._metrics is not None:
+            self._metrics.unrecorded()
 
 
 def as_request(params: Any, tokenizer: Any, text: str | None, token_ids: list[int] | None) -> PromptRequest | None:

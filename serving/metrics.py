@@ -1,0 +1,128 @@
+"""Our series in SGLang's ``/metrics``, all with the prefix ``laps_sd_``.
+
+``prometheus_client`` decides where samples go when it is first imported: before SGLang has set its folder for several
+processes they would stay in one process and never show. Plugins load before that, so it is imported here on first use.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import log
+from time import monotonic
+
+from laps_sd.scheduler import RequestState
+
+_RANK_BUCKETS = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
+_PREDICTION_BUCKETS = (2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5)
+_LOG_ERROR_BUCKETS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
+_RELATIVE_ERROR_BUCKETS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)
+_GAUGES_EVERY_S = 1.0
+
+
+class SchedulerMetrics:
+    """What one scheduler process counts; one per data-parallel replica writes."""
+
+    def __init__(self) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        # Several replicas: requests add up, shares are the last one told.
+        self._active = Gauge("laps_sd_active", "1 while laps-sd ranks requests.", multiprocess_mode="livemax")
+        self._requests = Gauge(
+            "laps_sd_requests", "Requests by phase and queue level.", ["phase", "level"], multiprocess_mode="livesum"
+        )
+        self._perceptible = Gauge(
+            "laps_sd_perceptible_share",
+            "Share of requests whose acceptance posterior is stable.",
+            multiprocess_mode="livemostrecent",
+        )
+        self._trust = Gauge(
+            "laps_sd_prediction_trust",
+            "How far predictions are believed, 0 to 1, from how they did on finished requests.",
+            multiprocess_mode="livemostrecent",
+        )
+        self._preemptions = Counter("laps_sd_preemptions", "Requests that lost their slot, by reason.", ["reason"])
+        self._recomputed = Counter("laps_sd_recomputed_tokens", "Tokens computed again after preemptions.")
+        self._rank = Histogram("laps_sd_rank_seconds", "Seconds that one ranking took.", buckets=_RANK_BUCKETS)
+        self._shown: set[tuple[str, str]] = set()
+        self._next_gauges = 0.0
+        self._active.set(1)
+
+    def ranked(self, seconds: float) -> None:
+        """One ranking took so long."""
+        self._rank.observe(seconds)
+
+    def preempted(self, reason: str) -> None:
+        """A request lost its slot: ``slots``, ``kv`` or ``retraction``."""
+        self._preemptions.labels(reason).inc()
+
+    def recomputed(self, tokens: int) -> None:
+        """A preempted request came back and so many tokens were not in the cache."""
+        self._recomputed.inc(tokens)
+
+    def due(self) -> bool:
+        """Whether it is time to show the gauges; they never enter a rank, so a clock may decide."""
+        return monotonic() >= self._next_gauges
+
+    def show(self, phases: Mapping[str, Iterable[RequestState]], stability: float, trust: float | None) -> None:
+        """Set the gauges from the requests of every phase (``waiting``, ``running``)."""
+        self._next_gauges = monotonic() + _GAUGES_EVERY_S
+        counts: dict[tuple[str, str], int] = dict.fromkeys(self._shown, 0)  # levels that emptied go to 0
+        stable = total = 0
+        for phase, states in phases.items():
+            for state in states:
+                label = (phase, str(state.level))
+                counts[label] = counts.get(label, 0) + 1
+                total += 1
+                stable += state.posterior.stable(stability)
+        for label, count in counts.items():
+            self._requests.labels(*label).set(count)
+        self._shown = set(counts)
+        self._perceptible.set(stable / total if total else 0.0)
+        if trust is not None:
+            self._trust.set(trust)
+
+
+class TokenizerMetrics:
+    """What the tokenizer process counts."""
+
+    def __init__(self) -> None:
+        from prometheus_client import Counter, Histogram
+
+        self._prediction = Histogram(
+            "laps_sd_prediction_seconds", "Seconds that one prediction took.", buckets=_PREDICTION_BUCKETS
+        )
+        self._unpredicted = Counter("laps_sd_unpredicted_requests", "Requests without a prediction.", ["reason"])
+        self._hints = Counter("laps_sd_rejected_hints", "Client hints that were not believable.")
+        self._length_error = Histogram(
+            "laps_sd_length_log_error",
+            "|ln(predicted / real output tokens)| of requests that ended by themselves.",
+            buckets=_LOG_ERROR_BUCKETS,
+        )
+        self._accept_error = Histogram(
+            "laps_sd_accept_length_relative_error",
+            "|predicted - observed| / observed tokens per verify step, requests with at least 8 steps.",
+            buckets=_RELATIVE_ERROR_BUCKETS,
+        )
+        self._dropped = Counter("laps_sd_unrecorded_requests", "Finished requests that the record had no room for.")
+
+    def predicted(self, seconds: float) -> None:
+        """One prediction took so long."""
+        self._prediction.observe(seconds)
+
+    def unpredicted(self, reason: str) -> None:
+        """A request goes without a prediction."""
+        self._unpredicted.labels(reason).inc()
+
+    def rejected_hints(self, count: int) -> None:
+        """A client sent hints that were not believable."""
+        self._hints.inc(count)
+
+    def unrecorded(self) -> None:
+        """A finished request was not recorded."""
+        self._dropped.inc()
+
+    def length_error(self, predicted: float, real: int) -> None:
+        """A request ended by itself after ``real`` tokens."""
+        self._length_error.observe(abs(log(max(predicted, 1.0) / max(real, 1))))
+
+    def accept_error(self, predicted: float, observed: float) -> None:
+        """A request ended with ``observed`` tokens per verify step."""
+        self._accept_error.observe(abs(predicted - observed) / observed)
