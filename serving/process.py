@@ -79,6 +79,8 @@ class SglangServer:
         File that receives the server's output (kept); None: a temporary file, kept only after a failure.
     env
         Variables on top of this process's environment.
+    grace_s
+        Seconds that the server gets to end by itself before it is killed.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class SglangServer:
         port: int | None = None,
         log: Path | None = None,
         env: Mapping[str, str] | None = None,
+        grace_s: float = 5.0,
     ) -> None:
         self.args = list(args)
         self.cpu = cpu
@@ -97,6 +100,7 @@ class SglangServer:
         self.port = port if port is not None else free_port()
         self.log = log
         self.env = dict(env or {})
+        self.grace_s = grace_s
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._keep_log = log is not None
 
@@ -143,7 +147,7 @@ class SglangServer:
             env = launch.environment(env)
         with self._open_log() as log:
             self._supervisor = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", str(_SUPERVISE), str(os.getpid()), *command],
+                [sys.executable, "-I", str(_SUPERVISE), str(os.getpid()), str(self.grace_s), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -191,7 +195,7 @@ class SglangServer:
             return False
 
     def wait_ready(self, timeout: float = 600.0, progress: Progress | None = None) -> Self:
-        """Wait until the server generates; ``progress`` is called about twice a second.
+        """Wait until the server generates; ``progress`` is called a few times a second.
 
         Raises
         ------
@@ -210,7 +214,7 @@ class SglangServer:
                 raise WorkError(f"the SGLang server was not ready after {timeout:.0f} s; see {self.log}")
             if progress is not None:
                 progress(waited)
-            time.sleep(0.5)
+            time.sleep(0.25)
 
     def raise_if_dead(self, when: str = "while serving") -> None:
         """Raise :class:`WorkError` with the log's telling line when the server does not run (any more)."""
@@ -253,7 +257,7 @@ class SglangServer:
         if supervisor.poll() is None:
             supervisor.terminate()
             try:
-                supervisor.wait(_STOP_TIMEOUT_S)
+                supervisor.wait(self.grace_s + _STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 _kill_tree(supervisor.pid)
                 supervisor.wait()

@@ -1,12 +1,13 @@
 """Runs one command and guarantees that nothing of it survives. Started by :mod:`laps_sd.serving.process`.
 
-``python supervise.py PARENT_PID COMMAND…`` ends the command and all its descendants when it is told to (SIGTERM,
-SIGINT, SIGHUP), when the command itself ends, or when the process PARENT_PID is gone, killed or not. Exits with the
-command's status (128 + n where signal n ended it).
+``python supervise.py PARENT_PID GRACE_S COMMAND…`` ends the command and all its descendants when it is told to
+(SIGTERM, SIGINT, SIGHUP), when the command itself ends, or when the process PARENT_PID is gone, killed or not. Exits
+with the command's status (128 + n where signal n ended it).
 
 A file of its own that imports nothing of ours: it lives as long as a server and must stay small.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -17,9 +18,10 @@ import time
 import psutil
 
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
+_KILLED = 128 + signal.SIGKILL
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-#: Seconds: between looks at the parent, for a polite end, for descendants to follow.
-LOOK_EVERY, POLITE, FOLLOW = 0.5, 5.0, 2.0
+#: Seconds between looks at the parent.
+LOOK_EVERY = 0.5
 
 
 def _prctl(option: int, value: int) -> None:
@@ -60,10 +62,10 @@ def _wait(command: int, parent: int) -> int | None:
             return None
 
 
-def _end_politely(command: int) -> int | None:
+def _end_politely(command: int, grace_s: float) -> int | None:
     """Interrupt the command (a web server closes its socket on that); its status if it ends in time."""
     os.kill(command, signal.SIGINT)
-    deadline = time.monotonic() + POLITE
+    deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline:
         if (status := _reap(command)) is not None:
             return status
@@ -71,35 +73,36 @@ def _end_politely(command: int) -> int | None:
     return None
 
 
-def _end_descendants(command: int) -> int | None:
-    """Kill what is left below us, until nothing is; being a subreaper, this sees orphans in other sessions too."""
-    status = None
-    give_up_politeness = time.monotonic() + FOLLOW
+def _end_descendants(command: int, status: int | None, grace_s: float) -> int:
+    """Kill what is left below us until nothing is, and return the command's status (``status`` if it has ended).
+
+    After an end of its own the command's children get ``grace_s`` to follow. Being a subreaper, this sees orphans and
+    processes in other sessions too.
+    """
+    patience = time.monotonic() + (0.0 if status is None else grace_s)
     while left := psutil.Process().children(recursive=True):
-        if time.monotonic() > give_up_politeness or any(child.pid == command for child in left):
+        if time.monotonic() >= patience:
             for child in left:
-                try:
+                with contextlib.suppress(psutil.NoSuchProcess):
                     child.kill()
-                except psutil.NoSuchProcess:
-                    continue
         time.sleep(0.05)
-        status = _reap(command) if status is None else (_reap(command), status)[1]
-    return status
+        ended = _reap(command)
+        status = ended if status is None else status
+    return _KILLED if status is None else status
 
 
 def main(argv: list[str]) -> int:
-    """Supervise ``argv[1:]`` for the process ``argv[0]``; return the exit status."""
-    parent, command = int(argv[0]), argv[1:]
+    """Supervise ``argv[2:]`` for the process ``argv[0]``; return the exit status."""
+    parent, grace_s, command = int(argv[0]), float(argv[1]), argv[2:]
     _prctl(_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    # Safe here, unlike in the parent: this process has one thread.
+    # preexec_fn is safe here, unlike in the parent: this process has one thread.
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_in_child)  # noqa: S603
     status = _wait(child.pid, parent)
     if status is None:
-        status = _end_politely(child.pid)
-    late = _end_descendants(child.pid)
-    child.returncode = status = status if status is not None else (late if late is not None else 137)
-    return status
+        status = _end_politely(child.pid, grace_s)
+    child.returncode = _end_descendants(child.pid, status, grace_s)  # collected above: Popen must not wait for it again
+    return child.returncode
 
 
 if __name__ == "__main__":

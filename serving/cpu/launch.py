@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -75,6 +76,27 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     # NGRAM compiles its trie with ninja at first use: the one of this environment counts too.
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     return env
+
+
+@contextmanager
+def importable() -> Iterator[None]:
+    """Let this very process import SGLang on the stand-ins (tests, tools); what was imported stays so afterwards."""
+    env = environment()
+    added = [p for p in env["PYTHONPATH"].split(os.pathsep) if p.startswith(str(STANDINS)) and p not in sys.path]
+    names = (guard.ACTIVE, "SGLANG_USE_CPU_ENGINE", "TORCHDYNAMO_DISABLE")
+    before = {name: os.environ.get(name) for name in names}
+    sys.path[:0] = added
+    os.environ.update({name: env[name] for name in names})
+    try:
+        yield
+    finally:
+        for folder in added:
+            sys.path.remove(folder)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def with_model(args: Sequence[str]) -> list[str]:

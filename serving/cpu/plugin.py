@@ -21,7 +21,6 @@ def activate() -> None:
         return
     try:
         import sgl_kernel
-        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
     except ImportError as error:
         refuse(str(error))
     if not getattr(sgl_kernel, "IS_LAPS_SD_STANDIN", False):
@@ -29,6 +28,8 @@ def activate() -> None:
             f"the CPU stand-in is asked for, but sgl_kernel is a real build ({sgl_kernel.__file__}); "
             "start SGLang itself instead (sglang serve)"
         )
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
     # The registry only logs a target that is not there; look first.
     for target in (FALLBACK, LAST_LOC):
         try:

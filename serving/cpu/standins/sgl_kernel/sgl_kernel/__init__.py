@@ -9,11 +9,12 @@ take the whole AMX path.
 
 from typing import NoReturn
 
-import torch
-
 from laps_sd.serving.cpu.guard import require_standin
 
-require_standin("sgl_kernel")
+require_standin("sgl_kernel")  # first: torch takes seconds to import
+
+import torch  # noqa: E402
+
 if torch.cuda.is_available():
     raise ImportError(
         "a GPU is visible to torch, so the CPU stand-in of laps-sd does not act; start SGLang itself "

@@ -73,7 +73,7 @@ def _slots_of(req_to_token: Tensor, rows: Tensor, seq_lens: Tensor) -> tuple[Ten
     longest = int(seq_lens.max())
     used = torch.arange(longest)[None, :] < seq_lens[:, None]
     slots = req_to_token[rows.to(torch.int64), :longest].to(torch.int64)
-    return slots.where(used, 0), used
+    return slots.where(used, slots[:, :1]), used  # any slot with finite values: the mask drops it
 
 
 def _decode(
