@@ -1,9 +1,6 @@
 """The live comparison: the same requests at the same times, on real servers, policies in turn A B C A B C."""
 
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +8,9 @@ import yaml
 
 from laps_sd.data.prompt import Prompt
 from laps_sd.errors import InputError, WorkError
-from laps_sd.scheduler import summarise
-from laps_sd.serving.load import LoadRequest, LoadResult, poisson_arrivals, send_load
-from laps_sd.serving.names import META_KEY, POLICY
+from laps_sd.serving.bench_figures import Turn, compare_tokens, summary_of, write_requests
+from laps_sd.serving.load import LoadRequest, send_load, workload
+from laps_sd.serving.names import POLICY
 from laps_sd.serving.process import SglangServer, Speculation, speculation_args
 from laps_sd.serving.rank_time import rank_quantiles_us
 
@@ -22,16 +19,6 @@ SERVER_POLICIES = ("fcfs", "hrrn", "lpm", "dfs-weight", "lof", "random", "shorte
 
 #: Told what happens: (sentence, share of the whole that is done, 0 to 1).
 Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One policy's run in one round: what came back, and microseconds per ranking (p50, p99)."""
-
-    policy: str
-    round: int
-    results: list[LoadResult]
-    rank_us: tuple[float, float] | None
 
 
 def run_bench(
@@ -43,6 +30,7 @@ def run_bench(
     max_new_tokens: int,
     model: Path | str | None = None,
     draft: Speculation = "ngram",
+    draft_model: Path | None = None,
     max_running: int = 4,
     rate: float | None = None,
     cpu: bool = True,
@@ -64,6 +52,8 @@ def run_bench(
         Predictors for laps-sd; None: it runs unpredicted.
     out_dir : Path
         Receives one line per request (``requests.jsonl``) and the servers' logs.
+    draft, draft_model : str, Path or None
+        How tokens are drafted, and the model that does it for ``standalone``; None: the demo model's first 24 layers.
     max_running : int
         Slots: requests that decode together.
     rate : float or None
@@ -89,14 +79,14 @@ def run_bench(
         A server did not start, died, or answered nothing.
     """
     _check(policies, prompts, max_running, rounds, rate)
-    requests = _workload(prompts, model, max_new_tokens, rate, seed, cpu)
+    requests = workload(prompts, model, max_new_tokens, rate, seed, cpu)
     out_dir.mkdir(parents=True, exist_ok=True)
     plan = [(number, policy) for number in range(rounds) for policy in policies]
     turns = []
     for index, (number, policy) in enumerate(plan):
         label = f"{policy}, round {number + 1} of {rounds}"
         args = [
-            *speculation_args(draft),
+            *speculation_args(draft, draft=draft_model),
             *("--max-running-requests", str(max_running), "--enable-metrics"),
             *policy_args(policy, bundle, config, out_dir),
             *server_args,
@@ -106,8 +96,9 @@ def run_bench(
         tell("starting the server", 0.0)
         with SglangServer(args, cpu=cpu, model=model, log=log) as server:
             server.wait_ready()
-            turns.append(_take_turn(server, policy, number, requests, tell))
-    _write_requests(out_dir / "requests.jsonl", turns)
+            turns.append(_take_turn(server.url, policy, number, requests, tell))
+            server.raise_if_dead()
+    write_requests(out_dir / "requests.jsonl", turns)
     return {
         "workload": {
             "n": len(requests), "slots": max_running, "load": None, "seed": seed, "rate": rate, "draft": draft,
@@ -116,6 +107,54 @@ def run_bench(
         },
         "policies": {name: summary_of([t for t in turns if t.policy == name]) for name in dict.fromkeys(policies)},
         **compare_tokens(turns),
+    }  # fmt: skip
+
+
+def bench_url(
+    url: str,
+    *,
+    prompts: Sequence[Prompt | str],
+    out_dir: Path,
+    max_new_tokens: int,
+    label: str | None = None,
+    model: Path | str | None = None,
+    rate: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Send one run to a server that runs already; see `run_bench`.
+
+    Parameters
+    ----------
+    label : str, optional
+        Name of the policy in the result; default: what the server says.
+    model : path, optional
+        Whose chat template to apply; None: the prompts go as they are.
+
+    Raises
+    ------
+    WorkError
+        No SGLang server answers at ``url``, or it answers nothing.
+    """
+    import httpx
+
+    _check([POLICY], prompts, 1, 1, rate)
+    try:
+        info = httpx.get(f"{url.rstrip('/')}/server_info", timeout=60).json()
+        policy, slots = label or str(info["schedule_policy"]), info["max_running_requests"]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
+        raise WorkError(f"no SGLang server answers at {url} ({error}); start one or correct the address") from None
+    requests = workload(prompts, model, max_new_tokens, rate, seed, cpu=False)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    turn = _take_turn(url.rstrip("/"), policy, 0, requests, _teller(progress, policy, 0, 1))
+    write_requests(out_dir / "requests.jsonl", [turn])
+    return {
+        "workload": {
+            "n": len(requests), "slots": slots, "load": None, "seed": seed, "rate": rate, "draft": None,
+            "model": info.get("model_path"), "max_new_tokens": max_new_tokens, "rounds": 1, "cpu": None,
+        },
+        "policies": {policy: summary_of([turn])},
+        **compare_tokens([turn]),
     }  # fmt: skip
 
 
@@ -136,37 +175,6 @@ def policy_args(policy: str, bundle: Path | str | None, config: Mapping[str, Any
     return args
 
 
-def summary_of(turns: Sequence[Turn]) -> dict[str, Any]:
-    """Figures of one policy over all its rounds, one after the other on one clock."""
-    outcomes, shift, means = [], 0.0, []
-    for turn in turns:
-        moved = [result.outcome(shift_s=shift) for result in turn.results]
-        finishes = [o.finish_s for o in moved if o.finish_s is not None]
-        shift = max(finishes, default=shift)
-        spread = summarise(moved)["latency_s"]
-        means.append(None if spread is None else spread["mean"])
-        outcomes += moved
-    summary: dict[str, Any] = dict(summarise(outcomes))
-    timed = [turn.rank_us for turn in turns if turn.rank_us is not None]
-    if timed:
-        summary["rank_us_p50"], summary["rank_us_p99"] = (sum(x) / len(timed) for x in zip(*timed, strict=True))
-    summary["latency_s_mean_by_round"] = means
-    summary["accept_length_mean"] = _mean_accept_length(turns)
-    return summary
-
-
-def compare_tokens(turns: Sequence[Turn]) -> dict[str, Any]:
-    """Whether every request got the same tokens in every run that answered it."""
-    answers: dict[str, list[tuple[str, int, list[int]]]] = {}
-    for turn in turns:
-        for result in turn.results:
-            if result.finish_s is not None:
-                answers.setdefault(result.request_id, []).append((turn.policy, turn.round, result.output_ids))
-    comparable = {name: runs for name, runs in answers.items() if len(runs) > 1}
-    different = sorted(name for name, runs in comparable.items() if any(run[2] != runs[0][2] for run in runs))
-    return {"identical_tokens": not different if comparable else None, "different_requests": different}
-
-
 def _check(
     policies: Sequence[str], prompts: Sequence[Prompt | str], max_running: int, rounds: int, rate: float | None
 ) -> None:
@@ -179,56 +187,18 @@ def _check(
         raise InputError("slots and rounds must be at least 1 and the rate positive")
 
 
-def _workload(
-    prompts: Sequence[Prompt | str],
-    model: Path | str | None,
-    max_new_tokens: int,
-    rate: float | None,
-    seed: int,
-    cpu: bool,
-) -> list[LoadRequest]:
-    arrivals = poisson_arrivals(len(prompts), rate, seed)
-    tokenizer = _tokenizer(model, cpu)
-    requests = []
-    for index, (prompt, arrival) in enumerate(zip(prompts, arrivals, strict=True)):
-        asked = Prompt(prompt_id=f"bench-{index}", prompt=prompt) if isinstance(prompt, str) else prompt
-        cap = min(asked.max_new_tokens or max_new_tokens, max_new_tokens)
-        body: dict[str, Any] = {"sampling_params": {"temperature": 0, "max_new_tokens": cap}}
-        if tokenizer is None:
-            body["text"] = asked.canonical.text
-        else:
-            text = tokenizer.apply_chat_template(asked.conversation, tokenize=False, add_generation_prompt=True)
-            body["input_ids"] = list(tokenizer.encode(text, add_special_tokens=False))
-        requests.append(LoadRequest(asked.prompt_id, body, arrival))
-    return requests
-
-
-def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
-    """The model's tokenizer when it has a chat template, else None: prompts then go as they are."""
-    if model is None and cpu:
-        from laps_sd.serving.cpu.model import demo_model
-
-        model = demo_model()
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(model))
-    return tokenizer if tokenizer.chat_template else None
-
-
 def _take_turn(
-    server: SglangServer, policy: str, number: int, requests: Sequence[LoadRequest], tell: Callable[[str, float], None]
+    url: str, policy: str, number: int, requests: Sequence[LoadRequest], tell: Callable[[str, float], None]
 ) -> Turn:
     tell(f"0 of {len(requests)} requests answered", 0.2)
     results = send_load(
-        server.url,
+        url,
         requests,
         progress=lambda done, n: tell(f"{done} of {n} requests answered", 0.2 + 0.8 * done / n),
     )
-    server.raise_if_dead()
     if all(result.finish_s is None for result in results):
         raise WorkError(f"no request succeeded under {policy}; the first failure was: {results[0].error}")
-    rank_us = rank_quantiles_us(server.url) if policy == POLICY else None
+    rank_us = rank_quantiles_us(url) if policy == POLICY else None
     return Turn(policy, number, results, rank_us)
 
 
@@ -238,30 +208,3 @@ def _teller(progress: Progress | None, label: str, index: int, count: int) -> Ca
             progress(f"{label}: {what}", (index + share) / count)
 
     return tell
-
-
-def _mean_accept_length(turns: Sequence[Turn]) -> float | None:
-    tokens = steps = 0
-    for turn in turns:
-        for result in turn.results:
-            histogram = result.meta_info.get("spec_correct_drafts_histogram") or []
-            steps += sum(histogram)
-            tokens += sum((k + 1) * count for k, count in enumerate(histogram))
-    return tokens / steps if steps else None
-
-
-def _write_requests(path: Path, turns: Sequence[Turn]) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        for turn in turns:
-            for r in turn.results:
-                meta = r.meta_info
-                line = {
-                    "policy": turn.policy, "round": turn.round, "request_id": r.request_id, "arrival_s": r.arrival_s,
-                    "first_token_s": r.first_token_s, "finish_s": r.finish_s, "error": r.error,
-                    "output_ids": r.output_ids, "finish_reason": meta.get("finish_reason"),
-                    "num_retractions": meta.get("num_retractions"), "cached_tokens": meta.get("cached_tokens"),
-                    "spec_accept_length": meta.get("spec_accept_length"), "laps_sd": meta.get(META_KEY),
-                }  # fmt: skip
-                file.write(json.dumps(line) + "\n")
-    temporary.replace(path)

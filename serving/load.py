@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laps_sd.data.prompt import Prompt
 from laps_sd.scheduler import RequestOutcome
 from laps_sd.serving.names import META_KEY
 
@@ -69,6 +72,52 @@ def poisson_arrivals(n: int, rate: float | None, seed: int) -> list[float]:
         return [0.0] * n
     gaps = np.random.default_rng(seed).exponential(1 / rate, n)
     return [float(t) for t in np.cumsum(gaps) - gaps[0]]
+
+
+def workload(
+    prompts: Sequence[Prompt | str],
+    model: Path | str | None,
+    max_new_tokens: int,
+    rate: float | None,
+    seed: int,
+    cpu: bool,
+) -> list[LoadRequest]:
+    """Return the requests of a run: greedy, inside the model's chat template where it has one, with arrival times.
+
+    Parameters
+    ----------
+    model : path or None
+        Whose template to apply; None: the demo model's with ``cpu``, else the prompts go as they are.
+    """
+    arrivals = poisson_arrivals(len(prompts), rate, seed)
+    tokenizer = _tokenizer(model, cpu)
+    requests = []
+    for index, (prompt, arrival) in enumerate(zip(prompts, arrivals, strict=True)):
+        asked = Prompt(prompt_id=f"bench-{index}", prompt=prompt) if isinstance(prompt, str) else prompt
+        cap = min(asked.max_new_tokens or max_new_tokens, max_new_tokens)
+        body: dict[str, Any] = {"sampling_params": {"temperature": 0, "max_new_tokens": cap}}
+        if tokenizer is None:
+            body["text"] = asked.canonical.text
+        else:
+            text = tokenizer.apply_chat_template(asked.conversation, tokenize=False, add_generation_prompt=True)
+            body["input_ids"] = list(tokenizer.encode(text, add_special_tokens=False))
+        requests.append(LoadRequest(asked.prompt_id, body, arrival))
+    return requests
+
+
+def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
+    """The model's tokenizer when it has a chat template, else None: prompts then go as they are."""
+    if model is None and cpu:
+        from laps_sd.serving.cpu.model import demo_model
+
+        model = demo_model()
+    if model is None:
+        return None
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    return tokenizer if tokenizer.chat_template else None
 
 
 def send_load(

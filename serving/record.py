@@ -109,7 +109,7 @@ def rotate(path: Path, keep: int) -> None:
     """Rename ``trace.jsonl`` to ``trace.N.jsonl``, N counting up, and delete all but the last ``keep`` of those."""
     closed = sorted(closed_files(path))
     number = closed[-1][0] + 1 if closed else 1
-    os.replace(path, path.with_name(f"{path.stem}.{number}{path.suffix}"))
+    path.replace(path.with_name(f"{path.stem}.{number}{path.suffix}"))
     for _, old in closed[: max(len(closed) + 1 - keep, 0)]:
         old.unlink()
 

@@ -5,51 +5,17 @@ Every tensor-parallel rank runs this for itself on the same requests: no clock a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
 from laps_sd.scheduler import Policy, RequestState, new_request
 from laps_sd.scheduler.laps import LapsSd
 from laps_sd.serving.metrics import SchedulerMetrics
+from laps_sd.serving.tracked import Tracked, fields_of, measured_of
 from laps_sd.serving.wire import Carried
 
 #: Why a request lost its slot: a waiting one took it, took its KV tokens, or SGLang ran out of KV while decoding.
 Reason = Literal["slots", "kv", "retraction"]
-
-
-@dataclass(slots=True, eq=False)
-class Tracked:
-    """Our side of one request in the scheduler process.
-
-    Attributes
-    ----------
-    arrival : int
-        Number in the order of arrival; SGLang re-stamps its own at every preemption.
-    carried : Carried
-        What the tokenizer process sent along.
-    state : RequestState or None
-        From the moment it first waits.
-    step_tokens : int
-        Tokens that its decode steps emitted (the prefill's first token is not among them).
-    proposed : bool
-        Whether any of its steps had drafts to verify.
-    accept_lengths, draft_lengths : list of int
-        Tokens of each verify step and drafts proposed in it; kept only for the record.
-    received_s, queue_s, ttft_s : float or None
-        Seconds on this process's clock, and waits after it; for the record, never for a rank.
-    """
-
-    arrival: int
-    carried: Carried
-    state: RequestState | None = None
-    step_tokens: int = 0
-    proposed: bool = False
-    accept_lengths: list[int] = field(default_factory=list)
-    draft_lengths: list[int] = field(default_factory=list)
-    received_s: float = field(default_factory=perf_counter)
-    queue_s: float | None = None
-    ttft_s: float | None = None
 
 
 class SchedulerSide:
@@ -223,31 +189,3 @@ class SchedulerSide:
         for req in reqs:
             self.policy.place(self.state_of(req))
         return sorted(range(len(reqs)), key=lambda i: self.state_of(reqs[i]).key)
-
-
-def fields_of(tracked: Tracked, state: RequestState) -> dict[str, Any]:
-    """Per-request fields of the response; None where there is nothing to say."""
-    prediction = tracked.carried.prediction
-    return {
-        "predicted_tokens": None if prediction is None else prediction.length.mean(0, state.max_new_tokens),
-        "predicted_accept_length": None if prediction is None else prediction.accept_length,
-        "accept_length": tracked.step_tokens / state.steps if tracked.proposed else None,
-        "steps": state.steps,
-        "level": state.level,
-        "preemptions": state.preemptions,
-        "recomputed_tokens": state.recomputed_tokens,
-        "priority": state.priority,
-    }
-
-
-def measured_of(tracked: Tracked) -> dict[str, Any]:
-    """What only this process knows of a finished request, for its record."""
-    measured: dict[str, Any] = {"queue_s": tracked.queue_s, "ttft_s": tracked.ttft_s}
-    if tracked.proposed:
-        histogram = [0] * max(tracked.accept_lengths)
-        for accepted in tracked.accept_lengths:
-            histogram[accepted - 1] += 1
-        measured["correct_drafts_histogram"] = histogram
-        measured["accept_lengths"] = tracked.accept_lengths
-        measured["draft_lengths"] = tracked.draft_lengths
-    return measured

@@ -1,0 +1,46 @@
+"""The page that ``laps-sd bench`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from laps_sd.commands._output import policy_rows
+from laps_sd.report.page import Page
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_SHOWN = ("mean", "p50", "p90", "p99")
+
+
+def bench_report(result: Mapping[str, Any]) -> Page:
+    """Build the page from the result of `laps_sd.serving.bench.run_bench`."""
+    workload, policies = result["workload"], result["policies"]
+    page = Page("LAPS-SD live comparison", f"{workload['n']} requests, {workload['slots']} slots, real SGLang servers")
+    pace = "all at once" if workload["rate"] is None else f"Poisson arrivals, {workload['rate']:g} per second"
+    page.text(
+        f"The same requests, {pace}, at most {workload['max_new_tokens']} tokens each, greedy decoding; each policy on "
+        f"a fresh server, {workload['rounds']} turn(s) each, one after the other."
+    )
+    headers, rows = policy_rows(policies)
+    page.table(headers, rows, caption="Latencies in seconds, as a client sees them")
+    page.figure(_latencies(policies), caption="Latency by policy; lower is better")
+    if result["identical_tokens"]:
+        page.text("Every request got the same token ids under every policy and in every round.")
+    elif result["identical_tokens"] is False:
+        page.note(f"Token ids differ between runs for {', '.join(result['different_requests'])}.")
+    if workload["cpu"]:
+        page.note("Measured on a CPU, where speculation is slower than plain decoding: compare policies, not speeds.")
+    return page
+
+
+def _latencies(policies: Mapping[str, Any]) -> Figure:
+    from plotly.graph_objects import Bar, Figure
+
+    bars = [
+        Bar(name=name, x=list(_SHOWN), y=[figures["latency_s"][key] for key in _SHOWN])
+        for name, figures in policies.items()
+        if figures["latency_s"] is not None
+    ]
+    return Figure(bars, layout={"yaxis_title": "seconds", "barmode": "group"})
