@@ -1,6 +1,18 @@
-"""Predictors: output length as a survival curve, acceptance as a prior, both from what is known at arrival."""
+"""Predictors: output length as a survival curve, acceptance as a prior, both from what is known at arrival.
+
+A server loads bundles and needs numpy only; training needs scikit-learn and LightGBM, imported when first used.
+"""
+
+from importlib import import_module
+from typing import Any
 
 from laps_sd.predictors.bundle import PredictorBundle
-from laps_sd.predictors.fit import fit_bundle
 
-__all__ = ["PredictorBundle", "fit_bundle"]
+_LAZY = {"fit_bundle": "laps_sd.predictors.fit"}
+__all__ = ["PredictorBundle", "fit_bundle"]  # fit_bundle is loaded on first use
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'laps_sd.predictors' has no attribute {name!r}")

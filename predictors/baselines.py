@@ -2,122 +2,56 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
 from laps_sd.predictors.buckets import Bools, Floats, Ints, log_edges, pooled_hazard, survival_of
-from laps_sd.predictors.length import LengthModel, check_lengths
-from laps_sd.predictors.lexical import asked_for, words_of
-from laps_sd.predictors.state import State
+from laps_sd.predictors.curves import ClassCurves, class_value
+from laps_sd.predictors.length import LengthEstimator
 
 #: Rows of a class's own before its curve counts as much as everybody's.
 _PRIOR_ROWS = 10.0
 
 
-class ConstantLength(LengthModel):
-    """The same Kaplan-Meier curve for every prompt."""
-
-    kind = "constant"
-
-    def __init__(self, buckets: int = 32) -> None:
-        self.buckets = buckets
-
-    def fit(
-        self,
-        X: Sequence[PromptRequest | str],
-        y: NDArray[Any] | Sequence[int],
-        censored: NDArray[Any] | None = None,
-        groups: NDArray[Any] | None = None,
-    ) -> Self:
-        """Learn the pooled curve; ``X`` is only counted."""
-        _, lengths, cut = check_lengths(X, y, censored)
-        self.edges_ = log_edges(lengths, self.buckets)
-        self.survival_ = survival_of(pooled_hazard(lengths, cut, self.edges_))
-        return self
-
-    def _survival(self, requests: Sequence[PromptRequest]) -> Floats:
-        return np.tile(self.survival_, (len(requests), 1))
-
-    def to_state(self) -> State:
-        """Return the curve."""
-        return State(self.kind, {"buckets": self.buckets}, {"edges": self.edges_, "survival": self.survival_})
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """Rebuild the baseline."""
-        model = cls(buckets=state.meta["buckets"])
-        model.edges_, model.survival_ = state.arrays["edges"], state.arrays["survival"]
-        return model
-
-
-class ClassLength(LengthModel):
+class _ClassLength(LengthEstimator):
     """One Kaplan-Meier curve per class of prompts; small classes lean on the pooled curve."""
+
+    value: ClassVar[str]
 
     def __init__(self, buckets: int = 32, classes: int = 10) -> None:
         self.buckets = buckets
         self.classes = classes
 
-    @abstractmethod
-    def _value(self, request: PromptRequest) -> float:
-        """The number that classes are intervals of."""
-
-    def fit(
-        self,
-        X: Sequence[PromptRequest | str],
-        y: NDArray[Any] | Sequence[int],
-        censored: NDArray[Any] | None = None,
-        groups: NDArray[Any] | None = None,
-    ) -> Self:
-        """Learn the class limits (quantiles of the value) and a curve per class."""
-        requests, lengths, cut = check_lengths(X, y, censored)
-        values = np.array([self._value(r) for r in requests])
-        self.limits_ = np.unique(np.quantile(values, np.linspace(0.0, 1.0, self.classes + 1)[1:-1]))
-        self.edges_ = log_edges(lengths, self.buckets)
-        self.survival_ = class_curves(self._class(values), len(self.limits_) + 1, lengths, cut, self.edges_)
-        return self
-
-    def _class(self, values: Floats) -> Ints:
-        return np.asarray(np.searchsorted(self.limits_, values, side="left"), dtype=np.int64)
-
-    def _survival(self, requests: Sequence[PromptRequest]) -> Floats:
-        curves: Floats = self.survival_[self._class(np.array([self._value(r) for r in requests]))]
-        return curves
-
-    def to_state(self) -> State:
-        """Return limits and curves."""
-        arrays = {"edges": self.edges_, "survival": self.survival_, "limits": self.limits_}
-        return State(self.kind, {"buckets": self.buckets, "classes": self.classes}, arrays)
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """Rebuild the baseline."""
-        model = cls(**state.meta)
-        model.edges_, model.survival_ = state.arrays["edges"], state.arrays["survival"]
-        model.limits_ = state.arrays["limits"]
-        return model
+    def _fit(
+        self, requests: list[PromptRequest], tokens: Floats, cut: Bools, groups: NDArray[Any] | None
+    ) -> ClassCurves:
+        values = np.array([class_value(self.value, r) for r in requests])
+        limits = np.unique(np.quantile(values, np.linspace(0.0, 1.0, self.classes + 1)[1:-1]))
+        edges = log_edges(tokens, self.buckets)
+        classes = np.searchsorted(limits, values, side="left")
+        return ClassCurves(self.value, edges, class_curves(classes, len(limits) + 1, tokens, cut, edges), limits)
 
 
-class PromptLength(ClassLength):
+class ConstantLength(_ClassLength):
+    """The same Kaplan-Meier curve for every prompt."""
+
+    value = "constant"
+
+
+class PromptLength(_ClassLength):
     """Classes by prompt size in bytes: what schedulers without a predictor go by."""
 
-    kind = "prompt_length"
-
-    def _value(self, request: PromptRequest) -> float:
-        return float(len(request.prompt.encode("utf-8", "replace")))
+    value = "prompt_length"
 
 
-class AskedForLength(ClassLength):
-    """Classes by the length that the prompt asks for in words ("in 50 words", "ten ideas")."""
+class AskedForLength(_ClassLength):
+    """Classes by the length that the prompt asks for in so many words ("in 50 words", "ten ideas")."""
 
-    kind = "asked_for"
-
-    def _value(self, request: PromptRequest) -> float:
-        return asked_for(words_of(request.prompt))[2]
+    value = "asked_for"
 
 
 class CategoryLength:

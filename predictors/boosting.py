@@ -4,7 +4,7 @@ The hazard of bucket j for a prompt with features x is
 
     h_j(x) = sigmoid(a_j + sum_k basis[j, k] f_k(x)),
 
-with a_j the pooled hazard's logit and a few smooth basis functions of log time (level, slope, curvature). One tree
+with a_j the pooled hazard's logit and a few smooth basis functions of log time (``HazardGrid``). One tree
 ensemble gives all f_k, so a prompt costs one row, not one row per bucket as when person-bucket rows are stacked
 (Singer and Willett 1993; Gensheimer and Narasimhan 2019 use the same likelihood with a neural network). A request
 that ended in bucket b adds log h_b + sum_{j<b} log(1 - h_j); one that was cut adds only the buckets it survived.
@@ -20,44 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from laps_sd.predictors.buckets import Bools, Floats, Ints, exposure, pooled_hazard
+from laps_sd.predictors.buckets import Bools, Floats, exposure
+from laps_sd.predictors.hazardcurves import HazardGrid
 from laps_sd.predictors.trees import Trees
 
 Singles = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class HazardGrid:
-    """Buckets, pooled hazard and time basis: what turns scores f(x) into hazards.
-
-    Attributes
-    ----------
-    edges : array of int64, shape (B + 1,)
-        Tokens.
-    offset : array, shape (B,)
-        Logits of the pooled hazard.
-    basis : array, shape (B, K)
-        Basis functions of log time at the buckets.
-    """
-
-    edges: Ints
-    offset: Floats
-    basis: Floats
-
-    @classmethod
-    def of(cls, tokens: Floats, censored: Bools, edges: Ints, terms: int) -> HazardGrid:
-        """Estimate the pooled hazard and scale log time by the spread of the observed lengths."""
-        hazard = pooled_hazard(tokens, censored, edges)
-        log_time = np.log(edges[1:].astype(np.float64))
-        ended = np.log(tokens[~censored])
-        u = np.clip((log_time - ended.mean()) / (2.0 * ended.std() + 1e-6), -1.5, 1.5)
-        columns = [np.ones_like(u), u, 2.0 * u**2 - 1.0]
-        return cls(edges, np.log(hazard / (1.0 - hazard)), np.column_stack(columns[:terms]))
-
-    def hazard(self, scores: Floats) -> Floats:
-        """Return hazards, shape (n, B), of scores, shape (n, K)."""
-        logits = self.offset + scores @ self.basis.T
-        return 1.0 / (1.0 + np.exp(-np.clip(logits, -12.0, 12.0)))
 
 
 class HazardLoss:
@@ -72,6 +39,11 @@ class HazardLoss:
         self._events, self._at_risk = events.astype(np.float32), at_risk.astype(np.float32)
         start = grid.offset if base is None else grid.offset + base @ grid.basis.T
         self._offset, self._basis = start.astype(np.float32), grid.basis.astype(np.float32)
+
+    @property
+    def terms(self) -> int:
+        """K, the scores per request."""
+        return int(self._basis.shape[1])
 
     def _hazard(self, scores: NDArray[Any]) -> Singles:
         # One output comes as a flat array.
@@ -157,11 +129,10 @@ class BoostingSettings:
 def boost(
     rows: Floats,
     loss: HazardLoss,
-    terms: int,
     settings: BoostingSettings,
     seed: int,
     *,
-    rounds: int,
+    rounds: int | None = None,
     held_out: tuple[Floats, HazardLoss] | None = None,
 ) -> tuple[Trees, int]:
     """Fit the score functions f_k.
@@ -171,8 +142,8 @@ def boost(
     rows : array, shape (n, features)
     loss : HazardLoss
         Loss of the same n requests.
-    rounds : int
-        Boosting rounds; the most there are when ``held_out`` ends them earlier.
+    rounds : int, optional
+        Boosting rounds; ``settings.max_rounds`` when None.
     held_out : (rows, loss), optional
         Requests on which boosting stops once it no longer improves.
 
@@ -182,16 +153,17 @@ def boost(
     rounds : int
         Rounds kept.
     """
+    terms, most = loss.terms, rounds or settings.max_rounds
     parameters = {**settings.parameters(terms, seed), "objective": loss.gradients}
     data = lgb.Dataset(rows, label=np.zeros(len(rows)), params={"max_bin": 127, "verbosity": -1}, free_raw_data=True)
     if held_out is None:
-        booster = lgb.train(parameters, data, rounds)
-        return _trees(booster, terms, rounds), rounds
+        booster = lgb.train(parameters, data, most)
+        return _trees(booster, terms, most), most
     check = lgb.Dataset(held_out[0], label=np.zeros(len(held_out[0])), reference=data, params={"verbosity": -1})
     booster = lgb.train(
         {**parameters, "metric": "None"},
         data,
-        rounds,
+        most,
         valid_sets=[check],
         feval=held_out[1].value,
         callbacks=[lgb.early_stopping(settings.patience, verbose=False)],

@@ -83,3 +83,28 @@ def survival_of(hazard: Floats) -> Floats:
     first = np.zeros((*hazard.shape[:-1], 1))
     survival: Floats = np.exp(np.concatenate([first, log_survival], axis=-1))
     return survival
+
+
+def kaplan_meier(times: Floats, censored: Bools) -> tuple[Floats, Floats]:
+    """Return distinct times and the Kaplan-Meier survival just after each (Kaplan and Meier 1958)."""
+    distinct, index = np.unique(times, return_inverse=True)
+    leaving = np.bincount(index, minlength=len(distinct)).astype(np.float64)
+    ended = np.bincount(index, weights=(~censored).astype(np.float64), minlength=len(distinct))
+    at_risk = len(times) - np.concatenate([[0.0], np.cumsum(leaving)[:-1]])
+    survival: Floats = np.cumprod(1.0 - ended / at_risk)
+    return distinct, survival
+
+
+def quantiles(survival: Floats, edges: Ints, q: float) -> Floats:
+    """Return the q-quantile of each curve, shape (n,), tokens; beyond the last edge the last edge.
+
+    ``survival`` has shape (n, B + 1); linear inside buckets, like ``SurvivalCurve.quantile``.
+    """
+    target = 1.0 - q
+    last = survival.shape[1] - 1
+    right = np.clip((survival > target).sum(axis=1), 1, last)
+    row = np.arange(len(survival))
+    high, low = survival[row, right - 1], survival[row, right]
+    share = np.clip((high - target) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+    tokens: Floats = edges[right - 1] + share * (edges[right] - edges[right - 1])
+    return tokens

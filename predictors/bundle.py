@@ -8,10 +8,9 @@ from typing import Any, Protocol
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError
-from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptLength
 from laps_sd.predictors.buckets import Floats
-from laps_sd.predictors.hazard import HazardLength
-from laps_sd.predictors.length import LengthModel
+from laps_sd.predictors.curves import ClassCurves, CurveModel
+from laps_sd.predictors.hazardcurves import HazardCurves
 from laps_sd.predictors.run_mean import RunMeanAcceptance
 from laps_sd.predictors.state import State
 from laps_sd.predictors.store import read_folder, write_folder
@@ -42,7 +41,7 @@ class PredictorBundle:
 
     Parameters
     ----------
-    length : LengthModel
+    length : CurveModel
         Fitted length model.
     acceptance : AcceptanceModel
         Fitted acceptance model.
@@ -50,7 +49,7 @@ class PredictorBundle:
         JSON values: versions, features, training-data fingerprint, metrics.
     """
 
-    def __init__(self, length: LengthModel, acceptance: AcceptanceModel, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, length: CurveModel, acceptance: AcceptanceModel, manifest: Mapping[str, Any]) -> None:
         self.length = length
         self.acceptance = acceptance
         self.manifest = dict(manifest)
@@ -74,7 +73,7 @@ class PredictorBundle:
         list of Prediction
             In the order of ``requests``.
         """
-        curves = self.length.predict_curves(requests)
+        curves = self.length.curves(requests)
         means, strengths = self.acceptance.predict_prior(requests, draft=draft, max_correct_drafts=max_correct_drafts)
         return [
             Prediction(length=curve, accept_length=float(mean), accept_strength=float(strength))
@@ -109,16 +108,12 @@ class PredictorBundle:
             raise InputError(f"bundle {path} cannot be used ({error!r}); train it again") from error
 
 
-def _length(state: State) -> LengthModel:
+def _length(state: State) -> CurveModel:
     match state.kind:
-        case HazardLength.kind:
-            return HazardLength.from_state(state)
-        case ConstantLength.kind:
-            return ConstantLength.from_state(state)
-        case PromptLength.kind:
-            return PromptLength.from_state(state)
-        case AskedForLength.kind:
-            return AskedForLength.from_state(state)
+        case HazardCurves.kind:
+            return HazardCurves.from_state(state)
+        case ClassCurves.kind:
+            return ClassCurves.from_state(state)
     raise ValueError(f"unknown length model {state.kind}")
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laps_sd.predictors.buckets import Bools, Floats, Ints
-from laps_sd.predictors.target import kaplan_meier
+from laps_sd.predictors.buckets import Bools, Floats, Ints, kaplan_meier
 
 _KNOTS = 33
 

@@ -3,192 +3,147 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from laps_sd.data import PromptRequest
 from laps_sd.predictors.arrival import ArrivalFeatures
-from laps_sd.predictors.buckets import Bools, Floats, Ints
+from laps_sd.predictors.buckets import Floats
 from laps_sd.predictors.encoder import Encoder
 from laps_sd.predictors.kernel import KernelRidge
 from laps_sd.predictors.lexical import LEXICAL_NAMES, lexical_features, words_of
-from laps_sd.predictors.prompts import as_requests
 from laps_sd.predictors.state import State
-from laps_sd.predictors.target import normal_scores
 from laps_sd.predictors.wordtable import WordTable, decode_terms, encode_terms
 
 #: Standardised features beyond this many standard deviations say no more.
 _CLIP = 4.0
-#: Weights of the lexical features and the latent word dimensions beside a unit-length embedding.
-_LEXICAL_WEIGHT, _WORD_WEIGHT = 0.08, 1.5
-_GAMMA, _PENALTY = 0.7, 0.8
+#: Weights of the surface features and the latent word dimensions beside a unit-length embedding, in distances.
+_SURFACE_WEIGHT, _WORD_WEIGHT = 0.08, 1.5
+
+_ARRIVAL = len(ArrivalFeatures.NAMES)
+_SURFACE = _ARRIVAL + len(LEXICAL_NAMES)
 
 
-class PromptFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Turn requests into a numeric matrix.
-
-    Like scikit-learn's ``TargetEncoder``, ``fit_transform`` differs from ``fit`` then ``transform``: scores that
-    were learned from the target come out-of-fold, so that the next learner sees them as honest as they will be.
-
-    Parameters
-    ----------
-    encoder : str, optional
-        Folder (or Hugging Face name) of a text encoder; its embedding joins the smooth score when given.
-    dimensions : int
-        Latent dimensions of the word table.
-    landmarks : int
-        Most landmarks of the kernel score; each costs a distance per prompt.
-    seed : int
-        Seed of the landmarks and the decomposition.
+@dataclass(frozen=True)
+class FeatureMap:
+    """Fitted features: columns are the arrival, lexical and word features, and last a smooth score of them all.
 
     Attributes
     ----------
-    names_ : tuple of str
-        One name per column.
+    arrival : ArrivalFeatures
+        Sampling parameters, model, history.
+    words : WordTable
+        A ridge score and latent dimensions of the prompt's words.
+    center, scale : arrays, shape (p,)
+        Of the arrival and lexical features, for distances.
+    kernel : KernelRidge
+        The smooth score.
+    encoder : Encoder, optional
+        Its embedding replaces the word dimensions in the smooth score.
     """
 
-    def __init__(self, encoder: str | None = None, dimensions: int = 48, landmarks: int = 400, seed: int = 0) -> None:
-        self.encoder = encoder
-        self.dimensions = dimensions
-        self.landmarks = landmarks
-        self.seed = seed
+    arrival: ArrivalFeatures
+    words: WordTable
+    center: Floats
+    scale: Floats
+    kernel: KernelRidge
+    encoder: Encoder | None = None
 
-    def fit(
-        self,
-        X: Sequence[PromptRequest | str],
-        y: NDArray[Any] | Sequence[float],
-        censored: NDArray[Any] | None = None,
-        folds: Sequence[Ints] | None = None,
-    ) -> Self:
-        """Learn words, scales and scores from requests ``X`` and lengths ``y`` (tokens)."""
-        self.fit_transform(X, y, censored, folds)
-        return self
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """One name per column."""
+        latent = (f"word_{i}" for i in range(self.words.width - 1))
+        return (*ArrivalFeatures.NAMES, *LEXICAL_NAMES, "word_score", *latent, "smooth_score")
 
-    def fit_transform(
-        self,
-        X: Sequence[PromptRequest | str],
-        y: NDArray[Any] | Sequence[float],
-        censored: NDArray[Any] | None = None,
-        folds: Sequence[Ints] | None = None,
-    ) -> Floats:
-        """Learn, and return the training rows with out-of-fold scores, shape (n, len(names_)).
+    @property
+    def word_column(self) -> int:
+        """Column of the words' ridge score; the smooth score is the last column."""
+        return _SURFACE
 
-        ``folds`` are index arrays that partition the rows; five random ones when None.
-        """
-        requests, tokens = as_requests(X), np.maximum(np.asarray(y, dtype=np.float64), 1.0)
-        cut: Bools = np.zeros(len(tokens), np.bool_) if censored is None else np.asarray(censored, np.bool_)
-        parts = folds if folds is not None else _random_folds(len(requests), self.seed)
-        target = normal_scores(tokens, cut)
-        self.arrival_ = ArrivalFeatures.fit(requests, target, cut)
-        words = [words_of(r.prompt) for r in requests]
-        surface = np.array([lexical_features(r.prompt, w) for r, w in zip(requests, words, strict=True)])
-        self.words_, word_rows = WordTable.fit(words, target, parts, dimensions=self.dimensions, seed=self.seed)
-        self.encoder_ = None if self.encoder is None else Encoder.load(self.encoder)
-        arrival = np.array([self.arrival_.row(r) for r in requests])
-        cheap = np.column_stack([arrival, surface])
-        self.center_, self.scale_ = cheap.mean(axis=0), cheap.std(axis=0) + 1e-9
-        smooth = self._smooth_rows(cheap, word_rows, self._embed(requests))
-        self.kernel_, score = KernelRidge.fit(
-            smooth,
-            target,
-            parts,
-            gamma=_GAMMA,
-            penalty=_PENALTY,
-            most_landmarks=self.landmarks if self.encoder is None else 4 * self.landmarks,
-            seed=self.seed,
-        )
-        self.names_ = (
-            *ArrivalFeatures.NAMES,
-            *LEXICAL_NAMES,
-            "word_score",
-            *(f"word_{i}" for i in range(self.dimensions)),
-            "smooth_score",
-        )
-        return np.column_stack([cheap, word_rows, score])
-
-    def transform(self, X: Sequence[PromptRequest | str]) -> Floats:
-        """Return features, shape (n, len(names_))."""
-        check_is_fitted(self)
-        requests = as_requests(X)
-        if not requests:
-            return np.empty((0, len(self.names_)))
-        width = len(ArrivalFeatures.NAMES)
-        cheap = np.empty((len(requests), len(self.center_)))
-        word_rows = np.empty((len(requests), self.words_.width))
-        for i, request in enumerate(requests):
+    def rows(self, requests: Sequence[PromptRequest]) -> Floats:
+        """Return the features, shape (n, len(names))."""
+        rows = np.empty((len(requests), _SURFACE + self.words.width + 1))
+        for row, request in zip(rows, requests, strict=True):
             words = words_of(request.prompt)
-            cheap[i, :width] = self.arrival_.row(request)
-            cheap[i, width:] = lexical_features(request.prompt, words)
-            word_rows[i] = self.words_.row(words)
-        score = self.kernel_.predict(self._smooth_rows(cheap, word_rows, self._embed(requests)))
-        return np.column_stack([cheap, word_rows, score])
-
-    def get_feature_names_out(self, _input: object = None) -> NDArray[np.str_]:
-        """Return the column names."""
-        check_is_fitted(self)
-        return np.array(self.names_)
-
-    def _embed(self, requests: Sequence[PromptRequest]) -> Floats | None:
-        return None if self.encoder_ is None else self.encoder_.embed([r.prompt for r in requests])
-
-    def _smooth_rows(self, cheap: Floats, word_rows: Floats, embedding: Floats | None) -> Floats:
-        """What the kernel measures distances in: scaled surface features and word dimensions, or the embedding."""
-        scaled = np.clip((cheap - self.center_) / self.scale_, -_CLIP, _CLIP) * _LEXICAL_WEIGHT
-        other = _WORD_WEIGHT * word_rows[:, 1:] if embedding is None else embedding
-        return np.column_stack([scaled, other])
+            row[:_ARRIVAL] = self.arrival.row(request)
+            row[_ARRIVAL:_SURFACE] = lexical_features(request.prompt, words)
+            row[_SURFACE:-1] = self.words.row(words)
+        if len(rows):
+            vectors = embed(self.encoder, requests)
+            space = smooth_space(rows[:, :_SURFACE], rows[:, _SURFACE:-1], vectors, self.center, self.scale)
+            rows[:, -1] = self.kernel.predict(space)
+        return rows
 
     def to_state(self) -> State:
         """Return the learned state."""
-        meta = {
-            "parameters": {"dimensions": self.dimensions, "landmarks": self.landmarks, "seed": self.seed},
-            "arrival": self.arrival_.to_meta(),
-            "word_intercept": self.words_.intercept,
-            "kernel": {"mean": self.kernel_.mean, "gamma": self.kernel_.gamma},
-            "names": list(self.names_),
+        meta: dict[str, Any] = {
+            "names": list(self.names),
+            "arrival": self.arrival.to_meta(),
+            "word_intercept": self.words.intercept,
+            "kernel": {"mean": self.kernel.mean, "gamma": self.kernel.gamma},
         }
-        arrays = {
-            "center": self.center_,
-            "scale": self.scale_,
-            "word_table": self.words_.table,
-            "word_squares": self.words_.squares,
-            "landmarks": self.kernel_.landmarks,
-            "kernel_weights": self.kernel_.weights,
+        arrays: dict[str, NDArray[Any]] = {
+            "center": self.center,
+            "scale": self.scale,
+            "word_table": self.words.table,
+            "word_squares": self.words.squares,
+            "landmarks": self.kernel.landmarks,
+            "kernel_weights": self.kernel.weights,
         }
-        texts = {"terms": encode_terms(self.words_.vocabulary)}
-        if self.encoder_ is not None:
-            encoder = self.encoder_.to_state()
-            meta["encoder"] = dict(encoder.meta)
-            arrays.update({f"encoder/{name}": array for name, array in encoder.arrays.items()})
-            texts.update({f"encoder_{name}": text for name, text in encoder.texts.items()})
-        return State("prompt_features", meta, arrays, texts)
+        texts = {"terms": encode_terms(self.words.vocabulary)}
+        if self.encoder is not None:
+            state = self.encoder.to_state()
+            meta["encoder"] = state.meta
+            arrays.update({f"encoder/{name}": array for name, array in state.arrays.items()})
+            texts.update({f"encoder_{name}": text for name, text in state.texts.items()})
+        return State("features", meta, arrays, texts)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        """Rebuild fitted features."""
+        """Rebuild fitted features.
+
+        Raises
+        ------
+        ValueError
+            The state was written for other features than this version computes.
+        """
         meta, arrays = state.meta, state.arrays
-        features = cls(**meta["parameters"])
-        features.arrival_ = ArrivalFeatures.from_meta(meta["arrival"])
-        vocabulary = decode_terms(state.texts["terms"])
-        table = arrays["word_table"]
+        vocabulary, table = decode_terms(state.texts["terms"]), arrays["word_table"]
         if len(table) != len(vocabulary):
             raise ValueError("the word table does not fit its vocabulary")
-        features.words_ = WordTable(vocabulary, table, arrays["word_squares"], meta["word_intercept"])
-        features.center_, features.scale_ = arrays["center"], arrays["scale"]
-        features.kernel_ = KernelRidge(arrays["landmarks"], arrays["kernel_weights"], **meta["kernel"])
-        features.names_ = tuple(meta["names"])
-        features.encoder_ = None
-        if "encoder" in meta:
-            weights = {name.removeprefix("encoder/"): a for name, a in arrays.items() if name.startswith("encoder/")}
-            texts = {name.removeprefix("encoder_"): t for name, t in state.texts.items() if name.startswith("encoder_")}
-            features.encoder_ = Encoder.from_state(State("encoder", meta["encoder"], weights, texts))
-            features.encoder = meta["encoder"]["origin"]
+        features = cls(
+            ArrivalFeatures.from_meta(meta["arrival"]),
+            WordTable(vocabulary, table, arrays["word_squares"], meta["word_intercept"]),
+            arrays["center"],
+            arrays["scale"],
+            KernelRidge(arrays["landmarks"], arrays["kernel_weights"], **meta["kernel"]),
+            _encoder(state),
+        )
+        if list(features.names) != meta["names"]:
+            raise ValueError("it was trained on other features than this version of laps-sd computes")
         return features
 
 
-def _random_folds(n: int, seed: int) -> list[Ints]:
-    order = np.random.default_rng(seed).permutation(n)
-    return [np.sort(part) for part in np.array_split(order, min(5, n))]
+def _encoder(state: State) -> Encoder | None:
+    if "encoder" not in state.meta:
+        return None
+    weights = {n.removeprefix("encoder/"): a for n, a in state.arrays.items() if n.startswith("encoder/")}
+    texts = {n.removeprefix("encoder_"): t for n, t in state.texts.items() if n.startswith("encoder_")}
+    return Encoder.from_state(State("encoder", state.meta["encoder"], weights, texts))
+
+
+def embed(encoder: Encoder | None, requests: Sequence[PromptRequest]) -> Floats | None:
+    """Return the requests' embeddings, shape (n, d), when there is an encoder."""
+    return None if encoder is None else encoder.embed([r.prompt for r in requests])
+
+
+def smooth_space(surface: Floats, words: Floats, vectors: Floats | None, center: Floats, scale: Floats) -> Floats:
+    """Return what the kernel measures distances in: scaled surface features beside word dimensions or embedding."""
+    scaled = (surface - center) / scale
+    np.clip(scaled, -_CLIP, _CLIP, out=scaled)
+    scaled *= _SURFACE_WEIGHT
+    return np.concatenate([scaled, _WORD_WEIGHT * words[:, 1:] if vectors is None else vectors], axis=1)

@@ -16,7 +16,7 @@ from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptL
 from laps_sd.predictors.bundle import PredictorBundle
 from laps_sd.predictors.fingerprint import fingerprint
 from laps_sd.predictors.hazard import HazardLength
-from laps_sd.predictors.length import LengthModel
+from laps_sd.predictors.length import LengthEstimator
 from laps_sd.predictors.run_mean import RunMeanAcceptance
 
 FEATURES = ("lexical", "embedding")
@@ -68,7 +68,7 @@ def fit_bundle(
         "seed": seed,
         "training": {"n": len(rows), "n_censored": sum(r.censored for r in rows), "fingerprint": fingerprint(rows)},
     }
-    return PredictorBundle(length, acceptance, manifest)
+    return PredictorBundle(length.model_, acceptance, manifest)
 
 
 def usable(records: Sequence[RequestRecord]) -> list[RequestRecord]:
@@ -85,7 +85,7 @@ def usable(records: Sequence[RequestRecord]) -> list[RequestRecord]:
     return rows
 
 
-def make_length(features: str, predictor: str, seed: int, encoder: str | None = None) -> LengthModel:
+def make_length(features: str, predictor: str, seed: int, encoder: str | None = None) -> LengthEstimator:
     """Return the unfitted length model of these names."""
     if features not in FEATURES:
         raise InputError(f"unknown features {features!r}; choose one of {', '.join(FEATURES)}")

@@ -1,4 +1,4 @@
-"""What every length model is: a scikit-learn regressor that also gives a survival curve per prompt."""
+"""What every length predictor is while it is trained and judged: a scikit-learn regressor that gives whole curves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError
-from laps_sd.predictors.buckets import Bools, Floats, Ints
+from laps_sd.predictors.buckets import Bools, Floats, Ints, quantiles
+from laps_sd.predictors.curves import CurveModel
 from laps_sd.predictors.prompts import as_requests
-from laps_sd.predictors.state import State
 from laps_sd.scheduler import SurvivalCurve
 
 #: Fewer rows than this cannot be split, calibrated and judged.
-MIN_ROWS = 20
+MIN_ROWS = 16
 
 
-class LengthModel(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Base of the length models.
+class LengthEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """Base of the length estimators.
 
     ``fit(X, y, censored=None, groups=None)`` takes prompts (``PromptRequest`` or plain text) and output lengths in
     tokens. ``censored`` marks the requests that were cut before they ended; ``groups`` keeps related prompts on
@@ -31,14 +31,18 @@ class LengthModel(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     Attributes
     ----------
-    edges_ : array of int64, shape (B + 1,)
-        Bucket edges, tokens.
+    model_ : CurveModel
+        What a bundle stores and a server runs.
     """
 
-    kind: str
-    edges_: Ints
+    model_: CurveModel
 
     @abstractmethod
+    def _fit(
+        self, requests: list[PromptRequest], tokens: Floats, cut: Bools, groups: NDArray[Any] | None
+    ) -> CurveModel:
+        """Learn from checked rows: lengths of at least 1 token, at least one of them not cut."""
+
     def fit(
         self,
         X: Sequence[PromptRequest | str],
@@ -46,49 +50,40 @@ class LengthModel(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         censored: NDArray[Any] | None = None,
         groups: NDArray[Any] | None = None,
     ) -> Self:
-        """Learn from prompts ``X`` and lengths ``y`` (tokens)."""
+        """Learn from prompts ``X`` and lengths ``y`` (tokens).
 
-    @abstractmethod
-    def _survival(self, requests: Sequence[PromptRequest]) -> Floats:
-        """Return S at the edges, shape (n, B + 1); the model is fitted and ``requests`` is not empty."""
+        Raises
+        ------
+        InputError
+            Too few rows, lengths that are not finite numbers of at least 0, or no request that ended by itself.
+        """
+        self.model_ = self._fit(*check_lengths(X, y, censored), groups)
+        return self
 
-    @abstractmethod
-    def to_state(self) -> State:
-        """Return the learned state as plain numbers and text."""
-
-    @classmethod
-    @abstractmethod
-    def from_state(cls, state: State) -> Self:
-        """Rebuild a fitted model from :meth:`to_state`'s result; nothing in it is executed."""
+    @property
+    def edges_(self) -> Ints:
+        """Bucket edges, tokens, shape (B + 1,)."""
+        return self.model_.edges
 
     def predict_survival(self, X: Sequence[PromptRequest | str]) -> Floats:
         """Return P(length > edge) for every prompt and edge, shape (n, B + 1)."""
         check_is_fitted(self)
         requests = as_requests(X)
-        if not requests:
-            return np.empty((0, len(self.edges_)))
-        return self._survival(requests)
+        return self.model_.survival(requests) if requests else np.empty((0, len(self.edges_)))
 
     def predict_curves(self, X: Sequence[PromptRequest | str]) -> list[SurvivalCurve]:
         """Return one survival curve per prompt."""
-        survival = self.predict_survival(X)
-        return [SurvivalCurve(edges=self.edges_, survival=row) for row in survival]
+        return [SurvivalCurve(self.edges_, row) for row in self.predict_survival(X)]
 
     def predict(self, X: Sequence[PromptRequest | str]) -> Floats:
         """Return median output lengths, tokens, shape (n,)."""
-        return np.array([curve.quantile(0.5) for curve in self.predict_curves(X)], dtype=np.float64)
+        return quantiles(self.predict_survival(X), self.edges_, 0.5)
 
 
 def check_lengths(
     X: Sequence[PromptRequest | str], y: NDArray[Any] | Sequence[int], censored: NDArray[Any] | None
 ) -> tuple[list[PromptRequest], Floats, Bools]:
-    """Check training rows and return them as requests, lengths (tokens) and censoring marks.
-
-    Raises
-    ------
-    InputError
-        Too few rows, lengths that are not finite numbers of at least 0, or no request that ended by itself.
-    """
+    """Check training rows and return them as requests, lengths (tokens) and censoring marks."""
     requests, lengths = as_requests(X), np.asarray(y, dtype=np.float64)
     if len(requests) != len(lengths):
         raise InputError(f"{len(requests)} prompts but {len(lengths)} output lengths; give one length per prompt")

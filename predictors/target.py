@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from laps_sd.predictors.buckets import Bools, Floats
-
-
-def kaplan_meier(times: Floats, censored: Bools) -> tuple[Floats, Floats]:
-    """Return distinct times and the Kaplan-Meier survival just after each (Kaplan and Meier 1958)."""
-    distinct, index = np.unique(times, return_inverse=True)
-    leaving = np.bincount(index, minlength=len(distinct)).astype(np.float64)
-    ended = np.bincount(index, weights=(~censored).astype(np.float64), minlength=len(distinct))
-    at_risk = len(times) - np.concatenate([[0.0], np.cumsum(leaving)[:-1]])
-    survival: Floats = np.cumprod(1.0 - ended / at_risk)
-    return distinct, survival
+from laps_sd.predictors.buckets import Bools, Floats, kaplan_meier
 
 
 def normal_scores(tokens: Floats, censored: Bools) -> Floats:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightgbm.basic import _LIB as LIB  # the library that LightGBM has loaded; its C functions are public
 from numpy.typing import NDArray
 
 from laps_sd.predictors.buckets import Floats
@@ -20,6 +21,22 @@ _RAW_SCORE = 1  # C_API_PREDICT_RAW_SCORE
 _FLOAT64 = 1  # C_API_DTYPE_FLOAT64
 #: The server has other work for its cores, and one prompt is too little to share out.
 _PARAMETERS = b"num_threads=1 verbosity=-1"
+
+
+def _library() -> ctypes.CDLL:
+    """Load LightGBM's library alone: its Python package imports scikit-learn and pandas, 100 MB and seconds."""
+    spec = find_spec("lightgbm")
+    if spec is None or spec.origin is None:
+        raise ImportError("LightGBM is not installed: pip install lightgbm")
+    found = sorted(Path(spec.origin).parent.glob("**/lib_lightgbm.*"))
+    if not found:
+        raise ImportError(f"no lib_lightgbm beside {spec.origin}; install LightGBM from a wheel")
+    library = ctypes.CDLL(str(found[0]))
+    library.LGBM_GetLastError.restype = ctypes.c_char_p
+    return library
+
+
+LIB = _library()
 
 
 class Trees:
