@@ -1,7 +1,10 @@
 """Request records: schema, readers, importers, collection from a live server, splits and the built-in trace."""
 
+from laps_sd.data.builtin import builtin_trace
 from laps_sd.data.canonical import CanonicalPrompt, canonical, canonical_prompt
+from laps_sd.data.collecting import CollectSummary, collect
 from laps_sd.data.groups import group_folds, group_of, groups_of, split
+from laps_sd.data.prompt import Prompt
 from laps_sd.data.reading import iter_records, read_records
 from laps_sd.data.request import PromptRequest
 from laps_sd.data.schema import RequestRecord
@@ -9,10 +12,14 @@ from laps_sd.data.writing import write_records
 
 __all__ = [
     "CanonicalPrompt",
+    "CollectSummary",
+    "Prompt",
     "PromptRequest",
     "RequestRecord",
+    "builtin_trace",
     "canonical",
     "canonical_prompt",
+    "collect",
     "group_folds",
     "group_of",
     "groups_of",
