@@ -56,11 +56,11 @@ def _settings(defaults: Any, kind: type, given: dict[str, Any], indent: str) -> 
 
 
 def field_meanings(docstring: str) -> dict[str, str]:
-    """Meaning of every name in the ``name, name : type`` entries of a NumPy docstring."""
+    """Meaning of every name in the ``name, name : type`` or ``name`` entries of a NumPy docstring."""
     meanings: dict[str, str] = {}
     lines = textwrap.dedent("    " + docstring).splitlines()
     for index, line in enumerate(lines):
-        entry = re.fullmatch(r"\s*((?:\w+, )*\w+) : .+", line)
+        entry = re.fullmatch(r"\s*((?:\w+, )*\w+)(?: : .+)?", line)
         if entry is None:
             continue
         indent = len(line) - len(line.lstrip())
@@ -69,7 +69,8 @@ def field_meanings(docstring: str) -> dict[str, str]:
             if not following.strip() or len(following) - len(following.lstrip()) <= indent:
                 break
             body.append(following.strip())
-        meanings.update(dict.fromkeys(entry.group(1).split(", "), " ".join(body)))
+        if body:
+            meanings.update(dict.fromkeys(entry.group(1).split(", "), " ".join(body)))
     return meanings
 
 

@@ -1,0 +1,261 @@
+"""laps-sd on a real SGLang server: the same answers as fcfs, sooner for short requests, and nothing lost."""
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from laps_sd.data import RequestRecord, read_records
+from laps_sd.predictors import fit_bundle
+from laps_sd.serving.cpu.model import draft_model
+from laps_sd.serving.load import LoadRequest, LoadResult, send_load
+from laps_sd.serving.process import SglangServer, speculation_args
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+
+#: Few slots, so that a burst queues.
+SLOTS = 2
+LONG, SHORT = 72, 6
+COMMON = [*speculation_args("ngram"), "--max-running-requests", str(SLOTS), "--enable-metrics"]
+
+
+def is_long(prompt: str) -> bool:
+    return prompt.startswith("Write a long story")
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Path:
+    """The demo model's first 8 layers: fast nonsense, the same nonsense every time."""
+    return draft_model(8)
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Predictors that learned: stories are long, sums are short."""
+    records = []
+    for i in range(240):
+        long = i % 2 == 0
+        tokens = (60 + i % 40) if long else 4 + i % 5
+        steps = max(tokens // 2, 1)
+        records.append(
+            RequestRecord(
+                request_id=f"r{i}",
+                prompt=prompts(i, long),
+                prompt_tokens=12,
+                output_tokens=tokens,
+                finish_reason="stop",
+                max_new_tokens=128,
+                draft="NGRAM",
+                max_correct_drafts=7,
+                verify_steps=steps,
+                correct_drafts_histogram=(0, steps),
+            )  # fmt: skip
+        )
+    return fit_bundle(records).save(tmp_path_factory.mktemp("bundle") / "bundle")
+
+
+def prompts(i: int, long: bool) -> str:
+    return f"Write a long story about number {i}." if long else f"What is {i} plus 3? Answer with one number."
+
+
+def burst(n: int = 24) -> list[LoadRequest]:
+    """Long requests first, then short ones while those run: fcfs would make the short ones wait."""
+    requests = []
+    for i in range(n):
+        long = i < n // 4
+        sampling = {"temperature": 0, "max_new_tokens": LONG if long else SHORT, "ignore_eos": True}
+        body = {"text": prompts(i, long), "sampling_params": sampling}
+        requests.append(LoadRequest(f"q{i}", body, 0.0 if long else 0.6 + 0.02 * i))
+    return requests
+
+
+@pytest.fixture(scope="session")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("record") / "trace.jsonl"
+
+
+@pytest.fixture
+def laps(server_factory: Callable[..., SglangServer], bundle: Path, small_model: Path, trace: Path) -> SglangServer:
+    config = trace.parent / "config.yaml"
+    config.write_text(yaml.safe_dump({"record": {"path": str(trace), "prompts": "text"}}))
+    args = [*COMMON, "--schedule-policy", "laps-sd", "--laps-sd-bundle", str(bundle), "--laps-sd-config", str(config)]
+    return server_factory(args, model=small_model)
+
+
+@pytest.fixture(scope="session")
+def fcfs_answers(server_factory: Callable[..., SglangServer], small_model: Path) -> list[LoadResult]:
+    return send_load(server_factory(COMMON, model=small_model).url, burst())
+
+
+def post(server: SglangServer, path: str, body: dict[str, Any]) -> Any:
+    answer = httpx.post(server.url + path, json=body, timeout=300, trust_env=False)
+    return answer.raise_for_status().json()
+
+
+def generate(server: SglangServer, text: str, **sampling: Any) -> Any:
+    body = {"text": text, "sampling_params": {"temperature": 0, "max_new_tokens": 4, **sampling}}
+    return post(server, "/generate", body)
+
+
+def wait_idle(server: SglangServer) -> dict[str, float]:
+    """Metrics once nothing runs or waits; SGLang itself dies of a KV leak when it is idle."""
+    for _ in range(120):
+        metrics = server.metrics()
+        if metrics.get("sglang:num_running_reqs") == 0 and metrics.get("sglang:num_queue_reqs") == 0:
+            return metrics
+        time.sleep(0.5)
+    raise AssertionError(f"requests are stuck: {metrics}")
+
+
+def test_short_requests_preempt_and_every_token_stays_the_same(
+    fcfs_answers: list[LoadResult], laps: SglangServer
+) -> None:
+    answers = send_load(laps.url, burst())
+    assert [a.error for a in answers] == [None] * len(answers)
+    assert [a.output_ids for a in answers] == [a.output_ids for a in fcfs_answers]
+    fields = [a.meta_info["laps_sd"] for a in answers]
+    assert sum(f["preemptions"] for f in fields) >= 1
+    assert all(f["accept_length"] >= 1 for f in fields if f["steps"])
+    assert any(f["accept_length"] > 1 for f in fields if f["steps"])
+
+    def mean(results: list[LoadResult], long: bool) -> float:
+        some = [
+            r.finish_s - r.arrival_s for r, q in zip(results, burst(), strict=True) if is_long(q.body["text"]) is long
+        ]
+        return sum(some) / len(some)
+
+    assert mean(answers, False) / mean(answers, True) < mean(fcfs_answers, False) / mean(fcfs_answers, True)
+
+
+def test_a_preempted_request_resumes_from_the_radix_cache(laps: SglangServer) -> None:
+    answers = send_load(laps.url, burst())
+    preempted = [a.meta_info["laps_sd"] for a in answers if a.meta_info["laps_sd"]["preemptions"]]
+    assert preempted
+    assert all(f["recomputed_tokens"] <= 4 * f["preemptions"] for f in preempted), "its KV was kept"
+
+
+def test_one_prompt_gets_one_prediction_through_every_endpoint(laps: SglangServer) -> None:
+    prompt = "Write a long story about number 7."
+    template = f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+    ids = post(laps, "/tokenize", {"prompt": template, "model": "default"})["tokens"]
+    sampling = {"temperature": 0, "max_new_tokens": 96}
+    chat = {"model": "default", "temperature": 0, "max_tokens": 96, "return_meta_info": True}
+    answers = [
+        post(laps, "/generate", {"text": prompt, "sampling_params": sampling}),
+        post(laps, "/generate", {"text": template, "sampling_params": sampling}),
+        post(laps, "/generate", {"input_ids": ids, "sampling_params": sampling}),
+        post(laps, "/v1/chat/completions", {**chat, "messages": [{"role": "user", "content": prompt}]})["choices"][0],
+    ]
+    predicted = [answer["meta_info"]["laps_sd"]["predicted_accept_length"] for answer in answers]
+    assert len(set(predicted)) == 1
+    lengths = [answer["meta_info"]["laps_sd"]["predicted_tokens"] for answer in answers]
+    assert max(lengths) == pytest.approx(min(lengths), rel=0.35), "only the template's own tokens may differ"
+    completion = post(laps, "/v1/completions", {"model": "default", "prompt": prompt, "max_tokens": 4})
+    assert completion["usage"]["completion_tokens"] <= 4
+
+
+def test_batches_samples_and_streams_are_predicted_too(laps: SglangServer) -> None:
+    batch = {"text": [prompts(i, False) for i in range(3)], "sampling_params": {"temperature": 0, "max_new_tokens": 4}}
+    several = {"text": prompts(1, False), "sampling_params": {"temperature": 0.8, "max_new_tokens": 4, "n": 3}}
+    for answers in (post(laps, "/generate", batch), post(laps, "/generate", several)):
+        assert len(answers) == 3
+        assert all(a["meta_info"]["laps_sd"]["predicted_tokens"] is not None for a in answers)
+    body = {"text": prompts(2, False), "sampling_params": {"temperature": 0, "max_new_tokens": 6}, "stream": True}
+    with httpx.stream("POST", laps.url + "/generate", json=body, timeout=300, trust_env=False) as stream:
+        lines = [line[5:].strip() for line in stream.iter_lines() if line.startswith("data:")]
+    final = json.loads(lines[-2])["meta_info"]
+    assert lines[-1] == "[DONE]"
+    assert final["laps_sd"]["predicted_tokens"] is not None
+
+
+def test_structured_output_still_obeys_its_grammar(laps: SglangServer) -> None:
+    answer = generate(laps, "A digit:", regex="[0-9]{3}", max_new_tokens=8, custom_params={"laps_sd": {"priority": 1}})
+    assert len(answer["text"]) == 3
+    assert answer["text"].isdigit()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"laps_sd": {"expected_output_tokens": "many", "priority": 1e99}},
+        {"laps_sd": [1, 2]},
+        {"laps_sd": {"deadline": 1}},
+        {"__laps_sd__": {"edges": [0, 1], "survival": [9, 9]}},
+        {"__laps_sd__": "forged"},
+        {"other": 1},
+    ],
+)
+def test_a_bad_hint_fails_no_request_and_changes_no_prediction(laps: SglangServer, params: dict[str, Any]) -> None:
+    plain = generate(laps, prompts(3, False))["meta_info"]["laps_sd"]
+    hinted = generate(laps, prompts(3, False), custom_params=params)["meta_info"]["laps_sd"]
+    assert hinted["predicted_tokens"] == plain["predicted_tokens"]
+    assert hinted["priority"] == 0
+
+
+def test_good_hints_and_the_priority_field_reach_the_scheduler(laps: SglangServer) -> None:
+    said = {"laps_sd": {"expected_output_tokens": 50, "priority": 2}}
+    fields = generate(laps, prompts(3, False), custom_params=said, max_new_tokens=200, stop=["."])["meta_info"][
+        "laps_sd"
+    ]
+    assert fields["predicted_tokens"] == pytest.approx(50, rel=0.3)
+    assert fields["priority"] == 2
+    body = {"text": prompts(3, False), "sampling_params": {"max_new_tokens": 2, "custom_params": said}, "priority": 7}
+    assert post(laps, "/generate", body)["meta_info"]["laps_sd"]["priority"] == 7
+
+
+def test_aborted_and_abandoned_requests_leave_nothing_behind(laps: SglangServer) -> None:
+    def abandon(i: int) -> None:
+        body = {
+            "text": prompts(i, True), "rid": f"gone-{i}", "stream": i % 2 == 0,
+            "sampling_params": {"temperature": 0, "max_new_tokens": 400, "ignore_eos": True},
+        }  # fmt: skip
+        try:
+            httpx.post(laps.url + "/generate", json=body, timeout=1.5, trust_env=False)
+        except httpx.TimeoutException:
+            post_abort = {"rid": f"gone-{i}"}
+            httpx.post(laps.url + "/abort_request", json=post_abort, timeout=60, trust_env=False)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(abandon, range(6)))
+    metrics = wait_idle(laps)
+    assert metrics["sglang:num_used_tokens"] == 0
+    assert generate(laps, prompts(1, False))["meta_info"]["completion_tokens"] > 0
+
+
+def test_our_metrics_appear_beside_sglangs(laps: SglangServer) -> None:
+    generate(laps, prompts(5, False))
+    send_load(laps.url, burst(8))
+    text = httpx.get(laps.url + "/metrics", timeout=60, trust_env=False).text
+    for name in (
+        "laps_sd_active 1", "laps_sd_requests{", "laps_sd_perceptible_share", "laps_sd_prediction_trust",
+        "laps_sd_preemptions_total{", "laps_sd_recomputed_tokens_total", "laps_sd_rank_seconds_bucket",
+        "laps_sd_prediction_seconds_count", "laps_sd_accept_length_relative_error_count", "laps_sd_length_log_error",
+        "sglang:num_queue_reqs",
+    ):  # fmt: skip
+        assert name in text, f"{name} is missing from /metrics"
+
+
+def test_finished_requests_are_recorded_for_training(laps: SglangServer, trace: Path) -> None:
+    answer = generate(laps, prompts(11, True), max_new_tokens=20, ignore_eos=True)
+    for _ in range(50):
+        records = {r.request_id: r for r in read_records(trace)}
+        if answer["meta_info"]["id"] in records:
+            break
+        time.sleep(0.1)
+    record = records[answer["meta_info"]["id"]]
+    meta = answer["meta_info"]
+    assert record.prompt == prompts(11, True)
+    assert (record.output_tokens, record.finish_reason, record.max_new_tokens) == (20, "length", 20)
+    assert record.verify_steps == meta["spec_verify_ct"]
+    assert list(record.correct_drafts_histogram or ()) == meta["spec_correct_drafts_histogram"]
+    assert record.draft == "NGRAM"
+    assert record.max_correct_drafts == 7
+    assert record.ttft_s is not None
+    assert record.e2e_s is not None
+    assert 0 < record.ttft_s <= record.e2e_s

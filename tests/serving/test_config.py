@@ -1,0 +1,94 @@
+"""The configuration file: every key documented, every mistake one sentence."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from typer.testing import CliRunner
+
+from laps_sd.cli import app
+from laps_sd.errors import InputError
+from laps_sd.scheduler import PosteriorSettings, Settings
+from laps_sd.serving.config import ServingConfig, load_config, parse_config
+from laps_sd.serving.config_text import as_yaml, field_meanings
+
+
+def test_no_file_is_the_defaults() -> None:
+    assert load_config(None) == ServingConfig()
+
+
+def test_what_is_shown_can_be_read_back(tmp_path: Path) -> None:
+    given = ServingConfig.model_validate(
+        {"unpredicted": True, "record": {"path": "x.jsonl"}, "policy": {"factor": 1.5, "posterior": {"kind": "beta"}}}
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(as_yaml(given))
+    assert load_config(path) == given
+    path.write_text(as_yaml(ServingConfig()))
+    assert load_config(path) == ServingConfig()
+
+
+def test_every_key_is_explained() -> None:
+    def undocumented(model: type[BaseModel]) -> list[str]:
+        names = []
+        for name, field in model.model_fields.items():
+            inner = field.annotation
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                names += undocumented(inner) + ([] if inner.__doc__ else [name])
+            elif not field.description:
+                names.append(name)
+        return names
+
+    assert undocumented(ServingConfig) == []
+    for settings in (Settings, PosteriorSettings):
+        known = field_meanings(settings.__doc__ or "")
+        assert [name for name in settings.__dataclass_fields__ if not known.get(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("polcy: {}", "polcy: unknown key"),
+        ("record: {pth: x}", "record.pth: unknown key"),
+        ("policy: {nope: 1}", "unknown key nope"),
+        ("policy: {factor: 0.5}", "factor must lie in"),
+        ("policy: {posterior: {knd: beta}}", "posterior"),
+        ("prediction: {timeout_ms: 0}", "prediction.timeout_ms"),
+        ("prediction: {timeout_ms: .nan}", "prediction.timeout_ms"),
+        ("hints: 7", "hints"),
+        ("[1, 2]", "keys and values"),
+        ("a: b: c", "is not YAML"),
+        ("unpredicted: maybe", "unpredicted"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_it(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    sentence = str(caught.value)
+    assert says in sentence
+    assert "--laps-sd-config" in sentence
+    assert "\n" not in sentence
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nothing\.yaml"):
+        load_config(tmp_path / "nothing.yaml")
+
+
+def test_settings_reach_the_policy() -> None:
+    config = parse_config({"policy": {"factor": 3.0, "posterior": {"kind": "beta"}}}, source="test")
+    assert config.settings() == Settings(factor=3.0, posterior=PosteriorSettings(kind="beta"))
+
+
+def test_the_command_prints_yaml_and_refuses_mistakes(tmp_path: Path) -> None:
+    runner = CliRunner()
+    shown = runner.invoke(app, ["config", "show"])
+    assert shown.exit_code == 0
+    assert yaml.safe_load(shown.stdout)["preemption"] == {"enabled": True, "when_kv_full": True, "keep_kv": True}
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("nope: 1")
+    result = runner.invoke(app, ["config", "show", str(bad)])
+    assert isinstance(result.exception, InputError)

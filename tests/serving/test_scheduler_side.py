@@ -1,0 +1,201 @@
+"""The scheduler's side keeps the policy informed of what SGLang does, and SGLang's queue in the policy's order."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laps_sd.scheduler import make_policy
+from laps_sd.serving.scheduler_side import SchedulerSide
+from laps_sd.serving.wire import Carried
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def side() -> SchedulerSide:
+    return SchedulerSide(make_policy("laps-sd", slots=2), max_correct_drafts=3)
+
+
+@pytest.fixture
+def arrive(side: SchedulerSide, make_req: Make, prediction: Make) -> Make:
+    def one(rid: str, tokens: float | None = None, hint: int = 0, **kwargs: Any) -> Any:
+        req = make_req(rid, **kwargs)
+        side.track(req, Carried(None if tokens is None else prediction(tokens), hint))
+        return req
+
+    return one
+
+
+def order(side: SchedulerSide, *reqs: Any) -> list[str]:
+    queue = list(reqs)
+    side.rank(queue)
+    assert sorted(map(id, queue)) == sorted(map(id, reqs)), "the queue keeps its members"
+    return [req.rid for req in queue]
+
+
+def test_the_request_expected_to_end_first_goes_first(side: SchedulerSide, arrive: Make) -> None:
+    assert order(side, arrive("long", 90), arrive("short", 10), arrive("middle", 40)) == ["short", "middle", "long"]
+
+
+def test_equal_requests_keep_the_order_of_arrival(side: SchedulerSide, arrive: Make) -> None:
+    first, second = arrive("first", 30), arrive("second", 30)
+    assert order(side, second, first) == ["first", "second"]
+
+
+def test_unpredicted_requests_are_ranked_too(side: SchedulerSide, arrive: Make) -> None:
+    assert set(order(side, arrive("a"), arrive("b", 10), arrive("c"))) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(("low_first", "expected"), [(False, ["high", "low"]), (True, ["low", "high"])])
+def test_the_priority_field_is_respected_in_either_direction(
+    make_req: Make, prediction: Make, low_first: bool, expected: list[str]
+) -> None:
+    side = SchedulerSide(make_policy("laps-sd"), low_priority_first=low_first)
+    low, high = make_req("low", priority=1), make_req("high", priority=9)
+    side.track(low, Carried(prediction(10)))
+    side.track(high, Carried(prediction(90)))
+    assert order(side, low, high) == expected
+
+
+def test_a_hinted_priority_counts_until_the_field_says_otherwise(side: SchedulerSide, arrive: Make) -> None:
+    assert order(side, arrive("plain", 10), arrive("urgent", 90, hint=1)) == ["urgent", "plain"]
+    assert order(side, arrive("field", 90, hint=5, priority=0), arrive("hinted", 90, hint=1)) == ["hinted", "field"]
+
+
+def test_steps_reach_the_posterior_and_the_length(side: SchedulerSide, arrive: Make) -> None:
+    req = arrive("a", 50)
+    order(side, req)
+    side.on_admit(req)
+    req.output_ids = [5]  # the prefill's token
+    before = side.state_of(req).posterior.mean()
+    for _ in range(10):
+        side.on_step(req, correct=3, proposed=3, tokens=4)
+        req.output_ids += [5] * 4
+    state = side.state_of(req)
+    assert (state.steps, state.generated) == (10, 41)
+    assert state.posterior.mean() > before
+    fields = side.on_finish(req, cut=False)
+    assert fields["accept_length"] == 4.0
+    assert fields["steps"] == 10
+
+
+def test_plain_decoding_reports_no_accept_length(side: SchedulerSide, arrive: Make) -> None:
+    req = arrive("a", 50)
+    order(side, req)
+    side.on_admit(req)
+    side.on_step(req, correct=0, proposed=0, tokens=1)
+    assert side.on_finish(req, cut=True)["accept_length"] is None
+
+
+def test_what_was_learned_survives_preemption_and_retraction(side: SchedulerSide, arrive: Make) -> None:
+    req = arrive("a", 50)
+    order(side, req)
+    side.on_admit(req)
+    for _ in range(5):
+        side.on_step(req, correct=2, proposed=3, tokens=3)
+        req.output_ids += [5] * 3
+    learned = side.state_of(req).posterior.mean()
+    side.on_preempt(req, 24, "slots")
+    order(side, req)
+    req.prefix_len = 24
+    side.on_admit(req)
+    assert side.state_of(req).recomputed_tokens == 1
+    order(side, req)  # SGLang put it back into the queue by itself: a retraction
+    state = side.state_of(req)
+    assert (state.preemptions, state.steps, state.generated) == (2, 5, 15)
+    assert state.posterior.mean() == learned
+    req.prefix_len = 0
+    side.on_admit(req)
+    assert state.recomputed_tokens == 1 + 25
+
+
+def test_a_request_aborted_in_the_queue_is_forgotten(side: SchedulerSide, arrive: Make) -> None:
+    keep, gone = arrive("keep", 10), arrive("gone", 20)
+    order(side, keep, gone)
+    order(side, keep)
+    assert [state.arrival for state in side._waiting.values()] == [side.state_of(keep).arrival]
+
+
+def test_a_far_shorter_request_takes_a_running_ones_slot(side: SchedulerSide, arrive: Make) -> None:
+    running = [arrive("long", 900, limit=2000), arrive("longer", 1500, limit=2000)]
+    order(side, *running)
+    for req in running:
+        side.on_admit(req)
+        req.output_ids = [5]
+    short = arrive("short", 8)
+    order(side, short)
+    assert side.victim(short, running) is running[1]
+    as_long = arrive("as long", 1500, limit=2000)
+    order(side, as_long)
+    assert side.victim(as_long, running) is None
+
+
+def test_retraction_keeps_the_request_that_ends_first(side: SchedulerSide, arrive: Make) -> None:
+    reqs = [arrive("long", 900, limit=2000), arrive("short", 10), arrive("middle", 100)]
+    assert side.keep_order(reqs) == [1, 2, 0]
+
+
+def test_every_rank_decides_alike(make_req: Make, prediction: Make) -> None:
+    def play(seed: int) -> list[list[str]]:
+        rng = random.Random(7)  # what happens is the same on all ranks
+        random.seed(seed)  # what a rank might draw by itself is not
+        side = SchedulerSide(make_policy("laps-sd", slots=2))
+        queue: list[Any] = []
+        orders = []
+        for i in range(60):
+            req = make_req(f"r{i}", prompt=rng.randint(1, 50))
+            side.track(req, Carried(prediction(rng.randint(2, 90)) if rng.random() < 0.8 else None))
+            queue.append(req)
+            side.rank(queue)
+            orders.append([r.rid for r in queue])
+            if i % 3 == 2:
+                done = queue.pop(0)
+                side.on_admit(done)
+                side.on_step(done, rng.randint(0, 3), 3, 2)
+                side.on_finish(done, cut=False)
+        return orders
+
+    assert play(1) == play(2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(["arrive", "admit", "step", "preempt", "finish", "abort"]), max_size=60), st.randoms())
+def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rng: random.Random) -> None:
+    from types import SimpleNamespace
+
+    side = SchedulerSide(make_policy("laps-sd", slots=4))
+    queue: list[Any] = []
+    running: list[Any] = []
+    for event in events:
+        if event == "arrive":
+            req = SimpleNamespace(
+                rid=str(rng.random()), origin_input_ids=[1] * 5, output_ids=[], priority=None, prefix_len=0,
+                num_matched_prefix_tokens=0, sampling_params=SimpleNamespace(max_new_tokens=50),
+                time_stats=SimpleNamespace(prefill_finished_time=0.0),
+            )  # fmt: skip
+            side.track(req, Carried())
+            queue.append(req)
+        elif event == "admit" and queue:
+            req = queue.pop(0)
+            side.on_admit(req)
+            running.append(req)
+        elif event == "step" and running:
+            for req in running:
+                side.on_step(req, 1, 3, 2)
+                req.output_ids += [1, 1]
+        elif event == "preempt" and running:
+            req = running.pop(rng.randrange(len(running)))
+            if rng.random() < 0.5:
+                side.on_preempt(req, 3, "kv")
+            queue.append(req)
+        elif event == "finish" and running:
+            side.on_finish(running.pop(), cut=rng.random() < 0.3)
+        elif event == "abort" and queue:
+            queue.pop(rng.randrange(len(queue)))
+        side.rank(queue)
+        assert set(side._waiting) == {req.laps_sd.arrival for req in queue}
+        assert set(side._running) == {req.laps_sd.arrival for req in running}
