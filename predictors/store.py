@@ -24,9 +24,7 @@ MANIFEST = "manifest.json"
 
 def write_folder(path: Path, states: Mapping[str, State], manifest: Mapping[str, Any]) -> None:
     """Write states and manifest to the folder ``path``: all of it or nothing, replacing an older bundle."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not (path / MANIFEST).is_file() and (path.is_file() or any(path.iterdir())):
-        raise InputError(f"{path} exists and is not a bundle; choose another place for the bundle")
+    check_target(path)
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         files = {name: content for part, state in states.items() for name, content in _files(part, state).items()}
@@ -40,6 +38,24 @@ def write_folder(path: Path, states: Mapping[str, State], manifest: Mapping[str,
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
+
+
+def check_target(path: Path) -> None:
+    """Refuse a place where no bundle can be written, before any work is done for it.
+
+    Raises
+    ------
+    InputError
+        Something that is no bundle stands there, or nothing can be written.
+    """
+    if path.exists() and not (path / MANIFEST).is_file() and (path.is_file() or any(path.iterdir())):
+        raise InputError(f"{path} exists and is not a bundle; choose another place for the bundle")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"no bundle can be written to {path}: {error.strerror}") from error
 
 
 def read_folder(path: Path) -> tuple[dict[str, State], dict[str, Any]]:

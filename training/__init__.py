@@ -1,6 +1,22 @@
 """Training and evaluation, logged in MLflow: the only room that imports it, and only when a run is logged."""
 
-from laps_sd.training.oof import oof_predictions
+from importlib import import_module
+from typing import Any
+
 from laps_sd.training.resolve import resolve_bundle
 
-__all__ = ["oof_predictions", "resolve_bundle"]
+#: Loaded on first use: a server that only resolves a URI needs no scikit-learn.
+_LAZY = {
+    "TrainResult": "laps_sd.training.trainrun",
+    "train": "laps_sd.training.trainrun",
+    "evaluate": "laps_sd.training.evaluationrun",
+    "run_evaluation": "laps_sd.training.evaluationrun",
+    "oof_predictions": "laps_sd.training.oof",
+}
+__all__ = ["resolve_bundle", *sorted(_LAZY)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'laps_sd.training' has no attribute {name!r}")

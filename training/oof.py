@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from laps_sd.data import PromptRequest, RequestRecord, group_folds
 from laps_sd.errors import InputError
-from laps_sd.predictors import fit_bundle
+from laps_sd.predictors import PredictorBundle, fit_bundle
 from laps_sd.scheduler import Prediction
 
 
@@ -17,6 +17,7 @@ def oof_predictions(
     *,
     features: str = "lexical",
     predictor: str = "hazard",
+    encoder: str | None = None,
 ) -> list[Prediction]:
     """Predict each record from models fitted on the other folds; folds never split a group.
 
@@ -30,24 +31,44 @@ def oof_predictions(
     InputError
         A record has no prompt text, or a fold leaves too little to train on.
     """
+    return cross_predict(records, folds, seed, features=features, predictor=predictor, encoder=encoder)[0]
+
+
+def cross_predict(
+    records: Sequence[RequestRecord],
+    folds: int,
+    seed: int,
+    *,
+    features: str = "lexical",
+    predictor: str = "hazard",
+    encoder: str | None = None,
+    progress: Callable[[], None] | None = None,
+) -> tuple[list[Prediction], PredictorBundle]:
+    """Return out-of-fold predictions and the last fold's bundle; ``progress`` is called after each fold."""
     if any(r.prompt is None for r in records):
         raise InputError("out-of-fold predictions need the prompt text of every record")
-    predictions: list[Prediction | None] = [None] * len(records)
+    found: dict[int, Prediction] = {}
+    bundle: PredictorBundle | None = None
     for test in group_folds(records, folds, seed):
         held_out = set(test.tolist())
-        bundle = fit_bundle(
-            [r for i, r in enumerate(records) if i not in held_out], features=features, predictor=predictor, seed=seed
-        )
+        rest = [r for i, r in enumerate(records) if i not in held_out]
+        bundle = fit_bundle(rest, features=features, predictor=predictor, seed=seed, encoder=encoder)
         rows = [records[i] for i in test]
-        draft, drafts = _common(rows)
-        found = bundle.predict([PromptRequest.from_record(r) for r in rows], draft=draft, max_correct_drafts=drafts)
-        for i, prediction in zip(test.tolist(), found, strict=True):
-            predictions[i] = prediction
-    return [p for p in predictions if p is not None]
+        found.update(zip(test.tolist(), predict_records(bundle, rows), strict=True))
+        if progress is not None:
+            progress()
+    assert bundle is not None  # group_folds gives two folds or more
+    return [found[i] for i in range(len(records))], bundle
 
 
-def _common(rows: Sequence[RequestRecord]) -> tuple[str | None, int | None]:
-    """The draft and draft length of the fold, when all rows agree; a server has one of each."""
-    drafts = {r.draft for r in rows}
-    most = {r.max_correct_drafts for r in rows}
-    return (drafts.pop() if len(drafts) == 1 else None), (most.pop() if len(most) == 1 else None)
+def predict_records(bundle: PredictorBundle, records: Sequence[RequestRecord]) -> list[Prediction]:
+    """Predict finished requests as if they arrived now: each run's draft and draft length are what a server knows."""
+    predictions: dict[int, Prediction] = {}
+    runs: dict[tuple[str | None, int | None], list[int]] = {}
+    for i, record in enumerate(records):
+        runs.setdefault((record.draft, record.max_correct_drafts), []).append(i)
+    for (draft, most), rows in runs.items():
+        requests = [PromptRequest.from_record(records[i]) for i in rows]
+        found = bundle.predict(requests, draft=draft, max_correct_drafts=most)
+        predictions.update(zip(rows, found, strict=True))
+    return [predictions[i] for i in range(len(records))]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
-from laps_sd.errors import InputError, WorkError
+from laps_sd.errors import InputError
+from laps_sd.predictors.store import MANIFEST
+from laps_sd.training.tracking import mlflow_module, store_uri, tracking
+
+_SCHEMES = ("models:/", "runs:/")
 
 
 def resolve_bundle(uri_or_path: str | Path, tracking_uri: str | None = None) -> Path:
@@ -13,21 +18,48 @@ def resolve_bundle(uri_or_path: str | Path, tracking_uri: str | None = None) -> 
     Parameters
     ----------
     uri_or_path : str or Path
-        A folder, ``models:/NAME@ALIAS``, ``models:/NAME/VERSION`` or ``runs:/RUN_ID/bundle``.
+        A folder, ``models:/NAME@ALIAS``, ``models:/NAME/VERSION`` or ``runs:/RUN_ID/bundle`` (``runs:/RUN_ID`` for
+        short).
     tracking_uri : str, optional
-        MLflow store; default ``MLFLOW_TRACKING_URI``, else MLflow's own default.
+        MLflow store; default ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory.
+
+    Returns
+    -------
+    Path
+        The folder itself, or a downloaded copy in the temporary directory.
 
     Raises
     ------
     InputError
-        Nothing there.
+        There is no such folder or model.
     WorkError
         The MLflow store cannot be reached, or MLflow is not installed.
     """
     text = str(uri_or_path)
-    if not text.startswith(("models:/", "runs:/")):
-        path = Path(uri_or_path)
+    if not text.startswith(_SCHEMES):
+        path = Path(uri_or_path).expanduser()
         if not path.is_dir():
             raise InputError(f"no bundle at {path}; make one with `laps-sd train`, or give models:/NAME@ALIAS")
         return path
-    raise WorkError("MLflow URIs are not resolved yet")
+    if text.startswith("runs:/") and "/" not in text.removeprefix("runs:/").strip("/"):
+        text = f"{text.rstrip('/')}/bundle"
+    return _download(text, tracking_uri)
+
+
+def _download(uri: str, tracking_uri: str | None) -> Path:
+    store = store_uri(tracking_uri)
+    mlflow = mlflow_module()
+    if store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).is_file():
+        # MLflow would make an empty store and then not find the model in it.
+        raise InputError(f"{uri}: there is no MLflow store {store}; set MLFLOW_TRACKING_URI to the one it is in")
+    with tracking(tracking_uri):
+        target = tempfile.mkdtemp(prefix="laps-sd-bundle-")
+        try:
+            local = Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=target))
+        except (mlflow.exceptions.MlflowException, OSError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(f"no model {uri} in the MLflow store {store}: {reason}") from error
+    found = sorted(local.rglob(MANIFEST))
+    if not found:
+        raise InputError(f"{uri} is not a laps-sd bundle: it holds no {MANIFEST}")
+    return found[0].parent

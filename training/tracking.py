@@ -1,0 +1,120 @@
+"""The MLflow store: which one, and how a run begins and ends in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from laps_sd.errors import LapsError, WorkError
+
+
+def mlflow_module() -> Any:
+    """Import MLflow quietly.
+
+    Usage statistics stay off unless the user turns them on: MLflow would send them out of the user's network. Nor
+    does it retry a dead server for minutes.
+
+    Raises
+    ------
+    WorkError
+        MLflow is not installed.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    try:
+        import mlflow
+    except ImportError as error:
+        raise WorkError("this needs MLflow, which is not installed: pip install 'laps-sd[train]'") from error
+    for name in ("alembic", "mlflow"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return mlflow
+
+
+def store_uri(tracking_uri: str | None) -> str:
+    """Return the store: what is given, else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory."""
+    named = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    return named or f"sqlite:///{(Path.cwd() / 'mlflow.db').as_posix()}"
+
+
+@contextmanager
+def tracking(tracking_uri: str | None) -> Iterator[Any]:
+    """Point MLflow at the store and back again afterwards; yields the module.
+
+    Raises
+    ------
+    WorkError
+        The store cannot be reached.
+    """
+    mlflow = mlflow_module()
+    before, registry = mlflow.get_tracking_uri(), mlflow.get_registry_uri()
+    uri = store_uri(tracking_uri)
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    try:
+        yield mlflow
+    except LapsError:
+        raise
+    except (mlflow.exceptions.MlflowException, ConnectionError) as error:
+        raise WorkError(f"the MLflow store {_without_password(uri)} failed: {_first_line(error)}") from error
+    finally:
+        mlflow.set_tracking_uri(before)
+        mlflow.set_registry_uri(registry)
+
+
+def experiment_id(mlflow: Any, name: str) -> str:
+    """Return the experiment's id, making it when it is new.
+
+    Artifacts of an SQLite store go to the folder ``mlartifacts`` beside its file, wherever the command is run.
+    """
+    found = mlflow.get_experiment_by_name(name)
+    if found is not None:
+        if found.lifecycle_stage == "deleted":
+            raise WorkError(f"the MLflow experiment {name} was deleted; restore it or choose another --experiment")
+        return str(found.experiment_id)
+    uri = mlflow.get_tracking_uri()
+    location = None
+    if uri.startswith("sqlite:///"):
+        location = (Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts").as_uri()
+    return str(mlflow.create_experiment(name, artifact_location=location))
+
+
+@contextmanager
+def logged_run(mlflow: Any, experiment: str, name: str, run_id: str | None = None) -> Iterator[Any]:
+    """Open a run (or reopen ``run_id``); whatever goes wrong inside, it ends as FAILED with the reason as a tag."""
+    where = {"run_id": run_id} if run_id else {"experiment_id": experiment_id(mlflow, experiment), "run_name": name}
+    with mlflow.start_run(**where) as run:
+        try:
+            yield run
+        except BaseException as error:
+            reason = str(error) or type(error).__name__
+            mlflow.set_tag("laps_sd.failure", reason[:500])
+            raise
+
+
+def log_numbers(mlflow: Any, figures: dict[str, Any], prefix: str = "") -> None:
+    """Log every number of nested ``figures`` as a metric, names joined by dots; None is left out."""
+    mlflow.log_metrics(dict(_numbers(figures, prefix)))
+
+
+def _numbers(figures: dict[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    for key, value in figures.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{name}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield name, float(value)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _without_password(uri: str) -> str:
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
