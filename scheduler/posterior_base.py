@@ -6,49 +6,52 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Literal, Protocol, Self
 
-from laps_sd.scheduler.posterior_math import normal_quantile
+from laps_sd.scheduler.posterior_math import half_width
 
 PosteriorKind = Literal["shrunken", "beta", "dirichlet"]
 
 
 @dataclass(frozen=True, slots=True)
 class PosteriorSettings:
-    """Constants of the acceptance posterior; the defaults were fitted on held-out requests (docs/acceptance.md).
+    """Constants of the acceptance posterior.
+
+    The defaults are a compromise over five public runs; `laps-sd train` fits ``discount``, ``dispersion`` and
+    ``drift`` on held-out requests of the traffic at hand (docs/acceptance.md).
 
     Parameters
     ----------
     kind
-        ``shrunken``: running mean shrunk towards the prior, with between-step variance (default; chains and trees).
+        ``shrunken``: running mean shrunk towards the prior, with variance between steps (default; chains and trees).
         ``beta``: Beta over the per-token acceptance of a chain. ``dirichlet``: Dirichlet over accept counts (trees).
     discount
         Weight of a step relative to the next one, in (0, 1]; 1 forgets nothing and makes the order irrelevant.
+    dispersion
+        Variance of a step's tokens relative to the truncated geometric law, in (0, 100] (``shrunken``). Above 1 when
+        steps are correlated, as n-gram drafts are.
     temper
-        Power of the likelihood in (0, 1]: how many independent steps one observed step is worth when the width of an
-        interval is computed (steps of one request are correlated).
+        Power of the likelihood, in (0, 1] (``beta``, ``dirichlet``): how many independent steps one step is worth.
     drift
-        Standard deviation of the rest's acceptance around the request's own, as a share of the accept length minus
-        one (acceptance drifts as the text goes on). 0 for none.
-    noise_steps
-        Weight, in steps, of the prior guess of the between-step variance against the request's own (``shrunken``).
+        Standard deviation of the rest of a request around its own accept length, as a share of the accept length
+        minus one: acceptance drifts as the text goes on. Widens predictive intervals only. In [0, 2].
     """
 
     kind: PosteriorKind = "shrunken"
     discount: float = 0.98
+    dispersion: float = 1.0
     temper: float = 0.5
-    drift: float = 0.0
-    noise_steps: float = 16.0
+    drift: float = 0.2
 
     def __post_init__(self) -> None:
         if self.kind not in ("shrunken", "beta", "dirichlet"):
             raise ValueError(f"posterior kind must be shrunken, beta or dirichlet, got {self.kind!r}")
         if not 0.0 < self.discount <= 1.0:
             raise ValueError(f"posterior discount must lie in (0, 1], got {self.discount}")
+        if not 0.0 < self.dispersion <= 100.0:
+            raise ValueError(f"posterior dispersion must lie in (0, 100], got {self.dispersion}")
         if not 0.0 < self.temper <= 1.0:
             raise ValueError(f"posterior temper must lie in (0, 1], got {self.temper}")
         if not 0.0 <= self.drift <= 2.0:
             raise ValueError(f"posterior drift must lie in [0, 2], got {self.drift}")
-        if not 0.0 < self.noise_steps <= 1e6:
-            raise ValueError(f"posterior noise_steps must lie in (0, 1e6], got {self.noise_steps}")
 
 
 class AcceptancePosterior(Protocol):
@@ -68,7 +71,7 @@ class AcceptancePosterior(Protocol):
         ...
 
     def variance(self) -> float:
-        """Return the variance of the belief about the mean tokens per step (tokens²)."""
+        """Return the squared scale of the belief about the request's tokens per step (tokens²)."""
         ...
 
     def steps_per_token(self) -> float:
@@ -76,7 +79,7 @@ class AcceptancePosterior(Protocol):
         ...
 
     def interval(self, level: float = 0.8) -> tuple[float, float]:
-        """Return the central credible interval of the request's long-run tokens per step."""
+        """Return the central credible interval of the request's own tokens per step, drift left out."""
         ...
 
     def predictive_interval(self, level: float, remaining_steps: float) -> tuple[float, float]:
@@ -97,19 +100,23 @@ class AcceptancePosterior(Protocol):
 
 
 class PosteriorBase:
-    """Everything that follows from a mean, its variance and the variance between steps."""
+    """What follows from a mean, the squared scale of the belief about it and the variance between steps.
 
-    __slots__ = ("_discount", "_drafts", "_drift", "_steps", "_temper")
+    Intervals are those of a Student t with 4 degrees of freedom: on all five public runs the rest of a few requests
+    is far from what any normal would allow (text that turns into a list, a loop, a copy of the prompt).
+    """
+
+    __slots__ = ("_discount", "_drafts", "_drift", "_most", "_steps")
 
     _steps: int  # verify steps seen
-    _drafts: int | None  # most drafts a step may accept, as last proposed; None: not known yet
+    _drafts: int | None  # drafts of the last step; before the first: the most a step may accept, if known
+    _most: int | None  # most drafts that any step proposed: no mean above it plus one
 
     def __init__(self, settings: PosteriorSettings, max_correct_drafts: int | None) -> None:
         self._discount = settings.discount
-        self._temper = settings.temper
         self._drift = settings.drift
         self._steps = 0
-        self._drafts = max_correct_drafts
+        self._drafts = self._most = max_correct_drafts
 
     @property
     def steps(self) -> int:
@@ -134,14 +141,14 @@ class PosteriorBase:
         return min(1.0, (1.0 + self.variance() / (mean * mean)) / mean)
 
     def interval(self, level: float = 0.8) -> tuple[float, float]:
-        return self._around_mean(normal_quantile(level) * sqrt(self.variance()))
+        return self._around_mean(half_width(level) * sqrt(self.variance()))
 
     def predictive_interval(self, level: float, remaining_steps: float) -> tuple[float, float]:
         if not remaining_steps > 0:
             raise ValueError(f"remaining_steps must be positive, got {remaining_steps}")
-        spread = self._step_variance() / (self._temper * remaining_steps)
-        spread = min(spread, self._step_variance()) if remaining_steps >= 1 else self._step_variance()
-        return self._around_mean(normal_quantile(level) * sqrt(self.variance() + spread))
+        drift = self._drift * (self.mean() - 1.0)
+        spread = self.variance() + self._step_variance() / max(remaining_steps, 1.0) + drift * drift
+        return self._around_mean(half_width(level) * sqrt(spread))
 
     def relative_width(self, level: float = 0.8) -> float:
         low, high = self.interval(level)
@@ -150,18 +157,17 @@ class PosteriorBase:
     def stable(self, threshold: float, level: float = 0.8) -> bool:
         return self.relative_width(level) <= threshold
 
-    def _around_mean(self, half_width: float) -> tuple[float, float]:
+    def _around_mean(self, width: float) -> tuple[float, float]:
         mean = self.mean()
-        high = mean + half_width
-        if self._drafts is not None:
-            high = min(high, self._drafts + 1.0)
-        return max(1.0, mean - half_width), high
+        high = mean + width
+        if self._most is not None:
+            high = min(high, self._most + 1.0)
+        return max(1.0, mean - width), max(high, mean)
 
     def _count_step(self, k: int, n: int) -> None:
         if not 0 <= k <= n:
             raise ValueError(f"a verify step accepts between 0 and n drafts, got k={k} of n={n}")
         self._steps += 1
         self._drafts = n
-
-    def _drift_variance(self, mean: float) -> float:
-        return (self._drift * (mean - 1.0)) ** 2
+        if self._most is None or n > self._most:
+            self._most = n

@@ -7,17 +7,18 @@ and emits k + 1 tokens (the bonus token included). Hence the mean m(α, n) = (1 
 
 from __future__ import annotations
 
-from math import exp, lgamma, log, log1p
-from statistics import NormalDist
-
-_NORMAL = NormalDist()
+from math import acos, cos, exp, lgamma, log, log1p, sqrt
 
 
-def normal_quantile(level: float) -> float:
-    """Return z such that a standard normal lies in [−z, z] with probability ``level``."""
+def half_width(level: float) -> float:
+    """Return w such that a Student t with 4 degrees of freedom lies in [−w, w] with probability ``level``.
+
+    Closed form: Shaw 2006, *Sampling Student's T distribution*, section 4.
+    """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
-    return _NORMAL.inv_cdf(0.5 + level / 2)
+    root = sqrt(1.0 - level * level)  # sqrt(4 p (1 − p)) at p = (1 + level) / 2
+    return 2.0 * sqrt(cos(acos(root) / 3.0) / root - 1.0)
 
 
 def mean_tokens(alpha: float, n: int) -> float:
@@ -48,14 +49,19 @@ def acceptance_rate(mean: float, n: int) -> float:
         return 0.0
     if mean >= n + 1:
         return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(40):  # m is increasing in α; 40 halvings are below 1e-12
-        middle = 0.5 * (low + high)
-        if mean_tokens(middle, n) < mean:
-            low = middle
-        else:
-            high = middle
-    return 0.5 * (low + high)
+    # Newton's method on a convex function. It starts at the solution without truncation, which lies left of the root,
+    # so it steps over the root at most once and then comes down to it.
+    alpha = 1.0 - 1.0 / mean
+    for _ in range(60):
+        value, slope = 1.0, 0.0
+        for _ in range(n):  # Horner, for m and its derivative together
+            slope = value + alpha * slope
+            value = 1.0 + alpha * value
+        step = (value - mean) / slope
+        alpha = min(alpha - step, 1.0)
+        if abs(step) < 1e-12:
+            break
+    return alpha
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:

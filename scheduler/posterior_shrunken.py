@@ -1,4 +1,4 @@
-"""The running mean of tokens per step, shrunk towards the prompt's prior: a normal model with estimated variance.
+"""The running mean of tokens per step, shrunk towards the prompt's prior, with variance between steps.
 
 Works for chains and trees alike because it looks at tokens per step only.
 """
@@ -10,9 +10,15 @@ from typing import Self
 from laps_sd.scheduler.posterior_base import PosteriorBase, PosteriorSettings
 from laps_sd.scheduler.posterior_math import acceptance_rate, mean_tokens, tokens_variance
 
+_TO_MIDDLE = 0.05
+
 
 class ShrunkenMeanPosterior(PosteriorBase):
-    """Estimate (κ·prior + Σ tokens) / (κ + steps), with between-step variance.
+    """Estimate (κ·prior + Σ tokens) / (κ + steps): the posterior mean of a normal model.
+
+    A step's tokens vary with σ² = dispersion · Var(truncated geometric law of the prior mean); the belief about the
+    request's mean has the squared scale σ² / (κ + steps), and a mean of R further steps adds σ² / R and the drift
+    (Gelman et al., *Bayesian Data Analysis*, 3rd edition, section 2.5, with Student tails).
 
     Parameters
     ----------
@@ -24,7 +30,7 @@ class ShrunkenMeanPosterior(PosteriorBase):
         See :func:`laps_sd.scheduler.posterior.make_posterior`.
     """
 
-    __slots__ = ("_noise_steps", "_prior", "_prior_noise", "_squares", "_strength", "_tokens", "_weight")
+    __slots__ = ("_prior", "_proposed", "_strength", "_tokens", "_unit_variance", "_weight")
 
     def __init__(
         self, prior_mean: float, strength: float, settings: PosteriorSettings, max_correct_drafts: int | None = None
@@ -32,38 +38,49 @@ class ShrunkenMeanPosterior(PosteriorBase):
         super().__init__(settings, max_correct_drafts)
         self._prior = prior_mean
         self._strength = strength
-        self._noise_steps = settings.noise_steps
-        n = max_correct_drafts if max_correct_drafts is not None else 8
-        self._prior_noise = tokens_variance(acceptance_rate(prior_mean, n), n)
+        self._unit_variance = settings.dispersion * geometric_variance(prior_mean, max_correct_drafts)
         self._weight = 0.0  # discounted number of steps
         self._tokens = 0.0  # discounted sum of tokens
-        self._squares = 0.0  # discounted sum of squared tokens
+        self._proposed = 0.0  # discounted sum of proposed drafts
 
     def update(self, k: int, n: int) -> None:
         self._count_step(k, n)
-        tokens = k + 1.0
         discount = self._discount
         self._weight = self._weight * discount + 1.0
-        self._tokens = self._tokens * discount + tokens
-        self._squares = self._squares * discount + tokens * tokens
+        self._tokens = self._tokens * discount + (k + 1.0)
+        self._proposed = self._proposed * discount + n
 
     def mean(self, n: int | None = None) -> float:
         mean = (self._strength * self._prior + self._tokens) / (self._strength + self._weight)
-        if n is None or self._drafts is None or n == self._drafts:
+        if n is None:
             return mean
-        return mean_tokens(acceptance_rate(mean, self._drafts), n)
+        seen = round(self._proposed / self._weight) if self._weight > 0.0 else self._drafts
+        if seen is None or n == seen:
+            return mean
+        return mean_tokens(acceptance_rate(mean, seen), n)
 
     def variance(self) -> float:
-        spread = self._step_variance() / (self._temper * (self._strength + self._weight))
-        return spread + self._drift_variance(self.mean())
+        return self._unit_variance / (self._strength + self._weight)
 
     def _step_variance(self) -> float:
-        mean = self.mean()
-        own = self._squares - 2 * mean * self._tokens + self._weight * mean * mean
-        return (self._noise_steps * self._prior_noise + max(own, 0.0)) / (self._noise_steps + self._weight)
+        return self._unit_variance
 
     def copy(self) -> Self:
         twin = type(self).__new__(type(self))
         for name in PosteriorBase.__slots__ + ShrunkenMeanPosterior.__slots__:
             setattr(twin, name, getattr(self, name))
         return twin
+
+
+def geometric_variance(mean: float, n: int | None) -> float:
+    """Return the variance of one step's tokens under the geometric law with this mean, truncated at ``n`` drafts.
+
+    With ``n`` unknown the law is not truncated: α = 1 − 1/mean and the variance is α / (1 − α)² = mean · (mean − 1).
+    The mean is moved a little towards the middle first: a prior of "never accepts" or "always accepts" must not make
+    the belief infinitely sure of itself.
+    """
+    if n is None:
+        mean += _TO_MIDDLE
+        return mean * (mean - 1.0)
+    mean += _TO_MIDDLE * (1.0 + n / 2 - mean)
+    return tokens_variance(acceptance_rate(mean, n), n)
