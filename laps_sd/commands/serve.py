@@ -8,6 +8,9 @@ import typer
 
 from laps_sd.errors import InputError
 
+#: SGLang's own.
+DEFAULT_PORT = "30000"
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb ``serve``."""
@@ -27,11 +30,16 @@ def serve(
     its output, its signals, its exit status. On a GPU start SGLang itself: `sglang serve … --schedule-policy laps-sd`.
     """
     from laps_sd.serving.cpu import launch
+    from laps_sd.serving.process import require_free
 
     if not cpu:
         raise InputError("serve needs --cpu; on a GPU start SGLang itself: sglang serve … --schedule-policy laps-sd")
     launch.check()
-    command = launch.command(launch.with_model(args or []))
+    given = args or []
+    port = launch.value_of("--port", given) or DEFAULT_PORT
+    if port.isdecimal():  # anything else is SGLang's to refuse
+        require_free(int(port))
+    command = launch.command(launch.with_model(given))
     sys.stdout.flush()
     sys.stderr.flush()
     # Replacing this process is what forwards every signal and the exit status exactly.

@@ -104,16 +104,18 @@ def importable() -> Iterator[None]:
 
 
 def with_model(args: Sequence[str]) -> list[str]:
-    """SGLang's arguments ``args``, with the demo model where they name no model.
+    """SGLang's arguments ``args``, with the demo model where they name no model (nor ask for help only).
 
     Raises
     ------
     InputError
-        The model folder is missing or holds no model (checked for paths only: SGLang knows hub names too).
+        The model folder is missing or holds no model. Names of a hub are refused too: the CPU server is offline.
     """
     from laps_sd.serving.cpu.model import demo_model
 
-    named = _value(args, "--model-path") or _value(args, "--model")
+    if {"-h", "--help", "--config"} & {arg.split("=", 1)[0] for arg in args}:
+        return list(args)
+    named = value_of("--model-path", args) or value_of("--model", args)
     if named is None:
         return ["--model-path", str(demo_model()), *args]
     require_model(Path(named))
@@ -133,7 +135,7 @@ def command(args: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "sglang.launch_server", *with_defaults(args)]
 
 
-def _value(args: Sequence[str], flag: str) -> str | None:
+def value_of(flag: str, args: Sequence[str]) -> str | None:
     """What ``flag VALUE`` or ``flag=VALUE`` sets in ``args``, the last one as argparse does; None where nothing."""
     found = None
     for place, arg in enumerate(args):
