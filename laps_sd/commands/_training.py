@@ -1,0 +1,109 @@
+"""What ``train``, ``evaluate`` and ``predict`` share: their options, and figures as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Data = Annotated[
+    list[Path],
+    typer.Option("--data", metavar="TRACE", help="Request records, Parquet or JSON lines; more may follow, or repeat."),
+]
+MoreData = Annotated[list[Path] | None, typer.Argument(metavar="[TRACE…]", help="More traces.")]
+Features = Annotated[
+    str,
+    typer.Option(help="lexical: microseconds per prompt; embedding: a frozen text encoder, milliseconds, more exact."),
+]
+Predictor = Annotated[
+    str,
+    typer.Option(help="hazard; transformer: a fine-tuned encoder; or a baseline: constant, prompt_length, asked_for."),
+]
+Encoder = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Hugging Face text encoder for embedding and transformer. [default: MiniLM]"),
+]
+Experiment = Annotated[str, typer.Option(help="MLflow experiment; the store is MLFLOW_TRACKING_URI or ./mlflow.db.")]
+
+_LENGTH = {
+    "kendall_tau": "τ",
+    "spearman": "Spearman",
+    "c_index": "C-index",
+    "mae_tokens": "MAE",
+    "median_relative_error": "rel. error",
+    "coverage_80": "in 80 %",
+    "width_80_tokens": "width",
+}
+
+
+def length_table(figures: Mapping[str, Any], title: str) -> Table:
+    """Return predictor and baselines side by side, one row each: Kendall τ, errors in tokens, the 80 % interval."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("output length")
+    for header in _LENGTH.values():
+        table.add_column(header, justify="right")
+    others = {name: part and part["length"] for name, part in (figures["baselines"] or {}).items()}
+    for name, part in {"predicted": figures["length"], **others}.items():
+        if part is not None:
+            table.add_row(name.replace("_", " "), *(number(part.get(key)) for key in _LENGTH))
+    return table
+
+
+def acceptance_table(figures: Mapping[str, Any]) -> Table | None:
+    """Return the error of the accept length after some verify steps, or None without acceptance data."""
+    from rich.table import Table
+
+    acceptance = figures["acceptance"]
+    if not acceptance:
+        return None
+    kinds = {
+        "mape_accept_length": "seeded from the prompt",
+        "mape_accept_length_unseeded": "no prompt prior",
+        "mape_accept_length_raw": "running mean alone",
+    }
+    table = Table(title="error of tokens per verify step, by steps seen", title_justify="left")
+    table.add_column("")
+    steps = list(acceptance["mape_accept_length"])
+    for step in steps:
+        table.add_column(str(step), justify="right")
+    for key, name in kinds.items():
+        values = acceptance.get(key) or {}
+        table.add_row(name, *(percent(values.get(step)) for step in steps))
+    return table
+
+
+def execution_table(figures: Mapping[str, Any]) -> Table | None:
+    """Return the error of the remaining verify steps, beside the paper's 6.84 %, or None without data."""
+    from rich.table import Table
+
+    execution = figures["execution_time"]
+    if not execution:
+        return None
+    parts = {name: values for name, values in execution.items() if isinstance(values, Mapping)}
+    steps = list(next(iter(parts.values()), {}))
+    table = Table(title="execution time by steps seen (the paper: 6.84 % overall)", title_justify="left")
+    table.add_column("")
+    for step in steps:
+        table.add_column(str(step), justify="right")
+    for name, values in parts.items():
+        table.add_row(name.replace("_", " "), *(percent(values.get(step)) for step in steps))
+    return table
+
+
+def number(value: float | None) -> str:
+    """Return a figure for people; a dash where there is none."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage; a dash where there is none."""
+    return "–" if value is None else f"{100 * value:.1f} %"

@@ -1,0 +1,99 @@
+"""``laps-sd evaluate``: how exact the predictions are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from laps_sd.commands._training import Data, Encoder, Experiment, Features, MoreData, Predictor
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb ``evaluate``."""
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    data: Data,
+    more: MoreData = None,
+    bundle: Annotated[
+        str | None, typer.Option(metavar="BUNDLE", help="Folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID.")
+    ] = None,
+    cv: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="K", help="Instead of a bundle: K grouped folds, each predicted by the others."),
+    ] = None,
+    features: Features = "lexical",
+    predictor: Predictor = "hazard",
+    encoder: Encoder = None,
+    seed: Annotated[int, typer.Option(help="Of folds, learners and bootstrap.")] = 0,
+    experiment: Experiment = "laps-sd",
+    mlflow: Annotated[bool, typer.Option(help="Log the evaluation to MLflow.")] = True,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write figures and plots as one HTML page.")
+    ] = None,
+) -> None:
+    """Judge predictions of length and acceptance against finished requests.
+
+    With --bundle on the records given; with --cv out-of-fold, so that no request is predicted by a model that saw it
+    or a prompt of its group. Lengths are in tokens, times in milliseconds. Baselines are fitted out-of-fold on the
+    same records.
+    """
+    from rich.console import Console
+
+    from laps_sd.commands._data import progress_bar
+    from laps_sd.commands._output import check_writable, write_json
+    from laps_sd.training import run_evaluation
+
+    for file in (json_file, report):
+        if file is not None:
+            check_writable(file)
+    with progress_bar() as bar:
+        task = bar.add_task("evaluate", total=cv or 1)
+        evaluation = run_evaluation(
+            bundle,
+            [*data, *(more or [])],
+            cv=cv,
+            features=features,
+            predictor=predictor,
+            encoder=encoder,
+            seed=seed,
+            experiment=experiment,
+            log=mlflow,
+            progress=lambda: bar.advance(task),
+        )
+    if json_file is not None:
+        write_json(json_file, evaluation.figures)
+    if report is not None:
+        from laps_sd.report.evaluation import evaluation_report
+
+        evaluation_report(evaluation).write(report)
+    _print(Console(), evaluation.figures)
+
+
+def _print(console: Console, figures: dict[str, Any]) -> None:
+    from laps_sd.commands._training import acceptance_table, execution_table, length_table
+
+    title = f"{figures['n']} requests, {figures['n_censored']} of them cut"
+    console.print(length_table(figures, title))
+    for table in (acceptance_table(figures), execution_table(figures)):
+        if table is not None:
+            console.print(table)
+    ceiling, shift = figures["noise_ceiling"], figures["shift"]
+    if ceiling:
+        console.print(f"noise ceiling: two answers to one prompt agree at Kendall τ {ceiling['kendall_tau']:.2f}")
+    if shift and shift["shifted"]:
+        worst = ", ".join(list(shift["features"])[:3])
+        console.print(
+            f"[bold]These requests look unlike the training data[/bold] (stability index {shift['score']:.2f} > 0.25; "
+            f"most: {worst}): expect worse figures than at training, and train again on requests like these."
+        )
+    console.print(
+        f"one prediction took {figures['predict_ms_p50']:.2f} ms (p50), {figures['predict_ms_p99']:.2f} ms (p99)"
+    )

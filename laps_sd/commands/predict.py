@@ -1,0 +1,125 @@
+"""``laps-sd predict``: what a bundle says about prompts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from laps_sd.errors import InputError
+
+if TYPE_CHECKING:
+    from laps_sd.data import PromptRequest
+    from laps_sd.scheduler import Prediction
+
+
+#: Fields of a JSON line that a prediction reads besides the prompt.
+_OPTIONAL = ("prompt_tokens", "max_new_tokens", "temperature", "model")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb ``predict``."""
+    app.command("predict")(predict)
+
+
+def predict(
+    bundle: Annotated[str, typer.Option(metavar="BUNDLE", help="Folder, models:/NAME@ALIAS or runs:/ID.")],
+    prompt: Annotated[str | None, typer.Argument(help="The prompt. [default: standard input, whole]")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="TRACE", help="Predict each prompt of a trace, or of JSON lines with a prompt."),
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Cap of the answer, tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="Sampling temperature.")] = None,
+    model: Annotated[str | None, typer.Option(help="Target model. [default: none in particular]")] = None,
+    draft: Annotated[str | None, typer.Option(help="Draft algorithm and model. [default: that of training]")] = None,
+    max_correct_drafts: Annotated[
+        int | None, typer.Option(min=0, help="Most drafts a verify step can accept. [default: that of training]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a prompt, curves included.")] = False,
+) -> None:
+    """Predict output length (tokens) and accept length (tokens per verify step) from prompts.
+
+    Prints mean, median and 80 % interval of the length, the prior accept length with its weight in verify steps, and
+    the expected verify steps.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from laps_sd.data import PromptRequest
+    from laps_sd.predictors import PredictorBundle
+    from laps_sd.training import resolve_bundle
+
+    if file is not None and prompt is not None:
+        raise InputError("give a prompt or --file, not both")
+    loaded = PredictorBundle.load(resolve_bundle(bundle))
+    if file is not None:
+        requests = list(_requests(file))
+    else:
+        text = prompt if prompt is not None else sys.stdin.read()
+        requests = [PromptRequest(prompt=text, max_new_tokens=max_new_tokens, temperature=temperature, model=model)]
+    predictions = loaded.predict(requests, draft=draft, max_correct_drafts=max_correct_drafts)
+    if as_json:
+        _print_json(requests, predictions)
+        return
+    table = Table("prompt", "mean", "median", "10 %", "90 %", "tok/step", "weight", "steps")
+    for request, numbers in zip(requests, map(summary, predictions), strict=True):
+        start = " ".join(request.prompt[:200].split())[:40]
+        table.add_row(start, *(f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in numbers.values()))
+    Console().print(table)
+
+
+def summary(prediction: Prediction) -> dict[str, float]:
+    """Return the numbers that people read: tokens, tokens per verify step, verify steps."""
+    length = prediction.length
+    return {
+        "length_mean": length.mean(),
+        "length_p50": length.quantile(0.5),
+        "length_p10": length.quantile(0.1),
+        "length_p90": length.quantile(0.9),
+        "accept_length": prediction.accept_length,
+        "accept_strength": prediction.accept_strength,
+        "verify_steps": prediction.steps,
+    }
+
+
+def _print_json(requests: Sequence[PromptRequest], predictions: Sequence[Prediction]) -> None:
+    import json
+
+    for prediction in predictions:
+        row: dict[str, Any] = {**summary(prediction), **prediction.to_wire()}
+        sys.stdout.write(json.dumps(row, allow_nan=False) + "\n")
+
+
+def _requests(file: Path) -> Iterator[PromptRequest]:
+    """Requests of a trace; JSON lines need no more than the prompt."""
+    import json
+
+    from laps_sd.data import PromptRequest, iter_records
+
+    if file.suffix != ".jsonl":
+        yield from (PromptRequest.from_record(r) for r in iter_records(file))
+        return
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{file}, line {number}: not JSON ({error})") from error
+        if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):
+            raise InputError(f"{file}, line {number}: expected an object with a text in `prompt`")
+        known = {
+            k: row[k] for k in ("prompt_tokens", "max_new_tokens", "temperature", "model") if row.get(k) is not None
+        }
+        try:
+            yield PromptRequest(prompt=row["prompt"], turns=int(row.get("turns") or 0), **known)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{file}, line {number}: {error}") from error

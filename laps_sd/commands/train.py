@@ -1,0 +1,71 @@
+"""``laps-sd train``: fit the predictors on request records and log the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from laps_sd.commands._training import Data, Encoder, Experiment, Features, MoreData, Predictor
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb ``train``."""
+    app.command("train")(train)
+
+
+def train(
+    data: Data,
+    out: Annotated[Path, typer.Option(metavar="BUNDLE", help="Folder to write the bundle to.")],
+    more: MoreData = None,
+    features: Features = "lexical",
+    predictor: Predictor = "hazard",
+    encoder: Encoder = None,
+    seed: Annotated[int, typer.Option(help="Same records, same seed: same bundle.")] = 0,
+    experiment: Experiment = "laps-sd",
+    register: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Register the model in MLflow under this name.")
+    ] = None,
+    alias: Annotated[str, typer.Option(help="Alias of the registered version: models:/NAME@ALIAS.")] = "champion",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write run, bundle and metrics as JSON.")
+    ] = None,
+) -> None:
+    """Fit the length and acceptance predictors, judge them on a fifth of the prompts, write a bundle.
+
+    The bundle itself is fitted on everything. Lengths are in tokens. Requests that were cut count as "longer than
+    that", never as endings.
+    """
+    from rich.console import Console
+
+    from laps_sd.commands._output import check_writable, write_json
+    from laps_sd.commands._training import acceptance_table, execution_table, length_table
+    from laps_sd.training import train as run
+
+    if json_file is not None:
+        check_writable(json_file)
+    shown = Console(stderr=True)
+    with shown.status("train") as status:
+        result = run(
+            [*data, *(more or [])],
+            out,
+            features=features,
+            predictor=predictor,
+            encoder=encoder,
+            seed=seed,
+            experiment=experiment,
+            register=register,
+            alias=alias,
+            progress=lambda word: status.update(f"train: {word}"),
+        )
+    if json_file is not None:
+        write_json(json_file, result.to_json())
+    console = Console()
+    console.print(length_table(result.metrics, f"validation split, {result.metrics['n']} requests"))
+    for table in (acceptance_table(result.metrics), execution_table(result.metrics)):
+        if table is not None:
+            console.print(table)
+    console.print(f"bundle {result.bundle}, MLflow run {result.run_id} in experiment {result.experiment}")
+    if result.registered:
+        console.print(f"registered as {result.registered}")
