@@ -71,6 +71,9 @@ class _Scan:
                 self.found += 1
                 yield text[self._start : mark.end()]
                 self._start = mark.end()
+            elif self.ended:
+                self._end(text[self._start : mark.start()])
+                self._start = mark.end()
         if len(text) - self._start > self._longest:
             raise NotAnArrayOfObjectsError(f"object {self.found + 1} is longer than {self._longest >> 20} MiB")
         # Between objects nothing is kept but what is still to be looked at.
@@ -96,9 +99,12 @@ class _Scan:
 
     def _close(self) -> bool:
         """Return whether the bracket ends an item."""
-        self._depth -= 1
-        if self._depth == 0:
-            self.ended = True
-        if self._depth < 0:
+        if self.ended:
             raise NotAnArrayOfObjectsError("there is more text behind the array")
+        self._depth -= 1
+        self.ended = self._depth == 0
         return self._depth == 1
+
+    def _end(self, rest: bytes) -> None:
+        if rest.strip(b" \t\r\n,"):
+            raise NotAnArrayOfObjectsError(f"expected an object as item {self.found + 1}")

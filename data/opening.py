@@ -14,6 +14,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 PARQUET_MAGIC = b"PAR1"
 
 _BLOCK = 1 << 20
+_BITE = 4 << 10
 
 
 class DamagedFileError(Exception):
@@ -39,7 +40,8 @@ class _Decompressing(io.RawIOBase):
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
         while not self._pending:
-            block = self._file.read(_BLOCK // 8)
+            # Small bites: a few kilobytes may unpack to megabytes.
+            block = self._file.read(_BITE)
             if not block:
                 if self._inside:
                     raise DamagedFileError(f"the {self._kind} stream ends in the middle")

@@ -57,13 +57,13 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     turns: Annotated[Count | None, _meta("Earlier user turns of the conversation", "the messages", "turns")] = None
     max_new_tokens: Annotated[Positive | None, _meta("The cap asked for", "`sampling_params`", "tokens")] = None
     temperature: Annotated[Annotated[float, Meta(ge=0, le=1000)] | None, _meta("0: greedy", "`sampling_params`")] = None
-    model: Annotated[str | None, _meta("Target model", "`/get_model_info`")] = None
-    draft: Annotated[str | None, _meta("Draft algorithm, and draft model if there is one", "`/get_server_info`")] = None
+    model: Annotated[str | None, _meta("Target model", "`/server_info`")] = None
+    draft: Annotated[str | None, _meta("Draft algorithm, and draft model if there is one", "`/server_info`")] = None
     max_correct_drafts: Annotated[
         Count | None,
         _meta(
             "Most drafts that one verify step can accept: for a chain `speculative_num_draft_tokens` − 1",
-            "`/get_server_info`",
+            "`/server_info`",
             "tokens",
         ),
     ] = None

@@ -70,6 +70,14 @@ def prompts(
 
 
 @data.command()
+def schema() -> None:
+    """Print the fields of a request record as a Markdown table: types, units, meaning, origin."""
+    from laps_sd.data.documentation import fields_table
+
+    typer.echo(fields_table(), nl=False)
+
+
+@data.command()
 def split(
     traces: _TRACE,
     train: Annotated[Path, typer.Option(metavar="FILE", help="Written: the rows to train on.")],

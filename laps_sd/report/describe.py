@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
 
 #: Columns of the tables, of the page as of the command line; p10 to p99 are of the output tokens.
-HEADERS = ("", "requests", "censored", "prompt p50", "p10", "p50", "p90", "p99", "accept length")
+HEADERS = ("", "n", "cut", "prompt p50", "p10", "p50", "p90", "p99", "accept length")
 
 
 def write_report(path: Path, title: str, described: Mapping[str, Any], records: Sequence["RequestRecord"]) -> None:
