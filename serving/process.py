@@ -160,7 +160,7 @@ class SglangServer:
         if clash := sorted(_OURS & {arg.split("=", 1)[0] for arg in self.args}):
             raise InputError(f"{', '.join(clash)} cannot stand among the server's arguments here: it is set otherwise")
         if self.cpu:
-            launch.check()
+            launch.check(self.args)
         model = self._model()
         args = [*self.args, "--model-path", model, "--host", "127.0.0.1", "--port", str(self.port)]
         return launch.command(args) if self.cpu else [sys.executable, "-m", "sglang.launch_server", *args]

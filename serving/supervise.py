@@ -29,9 +29,13 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _in_child() -> None:
-    # Were this supervisor killed with SIGKILL, the command must go too.
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends (Linux)."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _in_child() -> None:
+    end_with_parent()  # were this supervisor killed with SIGKILL, the command must go too
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
 
 

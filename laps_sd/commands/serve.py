@@ -34,8 +34,8 @@ def serve(
 
     if not cpu:
         raise InputError("serve needs --cpu; on a GPU start SGLang itself: sglang serve … --schedule-policy laps-sd")
-    launch.check()
     given = args or []
+    launch.check(given)
     port = launch.value_of("--port", given) or DEFAULT_PORT
     if port.isdecimal():  # anything else is SGLang's to refuse
         require_free(int(port))

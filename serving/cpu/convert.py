@@ -8,6 +8,8 @@ import sys
 import warnings
 from pathlib import Path
 
+from laps_sd.serving.supervise import end_with_parent
+
 
 def from_gguf(source: Path, folder: Path) -> None:
     """Unpack the GGUF file ``source`` into ``folder``: bfloat16 weights, tokenizer, chat template, generation."""
@@ -48,6 +50,7 @@ def truncate(model: Path, folder: Path, layers: int) -> None:
 def main(argv: list[str]) -> None:
     """Run one conversion; a failure is one line on standard error and exit code 1."""
     warnings.simplefilter("ignore")
+    end_with_parent()
     try:
         match argv:
             case ["gguf", source, folder]:

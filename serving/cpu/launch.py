@@ -1,6 +1,7 @@
 """How a server on the CPU stand-in is started: its checks, its environment, its defaults."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from laps_sd.serving.cpu import guard
 
 #: The stand-in supplies exactly what this version of SGLang calls; another one may call something else.
 SUPPORTED_SGLANG = "0.5.23"
+COMPILERS = (os.environ.get("CXX", "c++"), "g++")
 STANDINS = Path(__file__).resolve().parent / "standins"
 
 #: SGLang's own flags with the values that suit two cores and a small model. An argument of the caller wins.
@@ -29,13 +31,18 @@ DEFAULTS: dict[str, str | None] = {
 }
 
 
-def check() -> None:
+def check(args: Sequence[str] = ()) -> None:
     """Refuse an environment in which the stand-in must not or cannot act.
+
+    Parameters
+    ----------
+    args
+        SGLang's arguments: NGRAM needs a compiler.
 
     Raises
     ------
     WorkError
-        No SGLang, another version of it, no torch, or a real sgl-kernel build.
+        No SGLang, another version of it, no torch, a real sgl-kernel build, or no compiler for NGRAM.
     """
     try:
         found = version("sglang")
@@ -55,6 +62,8 @@ def check() -> None:
             f"{real} is installed, so the CPU stand-in does not act; start SGLang itself (sglang serve) "
             "or use the CPU environment that `make .venv` builds"
         )
+    if value_of("--speculative-algorithm", args) == "NGRAM" and not any(map(shutil.which, COMPILERS)):
+        raise WorkError("NGRAM compiles its trie at first use, and there is no C++ compiler; install g++")
 
 
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -173,6 +173,14 @@ def test_another_environment_is_refused(monkeypatch: pytest.MonkeyPatch, found: 
         launch.check()
 
 
+def test_ngram_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions(monkeypatch, sglang="0.5.23", torch="2.13.0")
+    monkeypatch.setenv("PATH", "/no/such/folder")
+    launch.check(["--speculative-algorithm", "STANDALONE"])
+    with pytest.raises(WorkError, match=r"install g\+\+"):
+        launch.check(["--speculative-algorithm", "NGRAM"])
+
+
 def test_defaults_complete_the_arguments_and_never_override_them() -> None:
     args = launch.with_defaults(["--dtype=bfloat16", "--context-length", "512"])
     assert args[:3] == ["--dtype=bfloat16", "--context-length", "512"]
