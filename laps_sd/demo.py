@@ -82,7 +82,7 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
     _clear(options.out)
     record_prompts, burst_prompts = _prompts(options)
     recorded = _record(options, record_prompts, steps)
-    train_rows, held_out = split(recorded, options.held_out_share, options.seed)
+    train_rows, held_out = _split(options, recorded, burst_prompts)
     trained = _train(options, train_rows, steps)
     evaluation = _evaluate(options, held_out, trained["run_id"], steps)
     compared = _compare(options, burst_prompts, steps)
@@ -94,7 +94,7 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
         "bundle": str(options.out / "bundle"),
         "tracking_uri": tracking_uri(options.out),
         "recorded": len(recorded),
-        "held_out": len(held_out),
+        "trained_on": len(train_rows),
     }
 
 
@@ -179,15 +179,27 @@ def _tokenizer(model: Path | None) -> Any:
     return AutoTokenizer.from_pretrained(model or demo_model())
 
 
+def _split(
+    options: DemoOptions, recorded: list[RequestRecord], burst: list[Prompt]
+) -> tuple[list[RequestRecord], list[RequestRecord]]:
+    """Rows to train on and rows to judge by; what the comparison asks, or anything close to it, is in neither.
+
+    A few dozen answers teach little: the trace recorded beforehand makes the models worth something. Another model's
+    lengths would mislead, so it helps only where the model is the one that it was recorded with.
+    """
+    shipped = builtin_trace(options.draft) if options.model is None else []
+    asked = {prompt.group for prompt in burst}
+    own = {row.request_id for row in recorded}
+    rows = [*recorded, *(row for row in shipped if row.request_id not in own)]
+    return split([row for row in rows if row.group not in asked], options.held_out_share, options.seed)
+
+
 def _train(options: DemoOptions, rows: list[RequestRecord], steps: Steps) -> dict[str, Any]:
     from laps_sd.training import train
 
-    # A few dozen answers teach little: the trace recorded beforehand makes the models worth something. Another
-    # model's lengths would mislead, so it helps only where the model is the one that it was recorded with.
-    shipped = builtin_trace(options.draft) if options.model is None else []
     path = options.out / "train.parquet"
-    write_records(path, [*rows, *shipped])
-    with steps.step(f"Train the predictors on {len(rows)} + {len(shipped)} requests, logged to MLflow"):
+    write_records(path, rows)
+    with steps.step(f"Train the predictors on {len(rows)} requests, logged to MLflow"):
         result = train(
             [path],
             options.out / "bundle",
@@ -195,7 +207,7 @@ def _train(options: DemoOptions, rows: list[RequestRecord], steps: Steps) -> dic
             seed=options.seed,
             tracking_uri=tracking_uri(options.out),
         )
-    return result.to_json()
+    return dict(result.to_json())
 
 
 def _evaluate(options: DemoOptions, held_out: list[RequestRecord], run_id: str, steps: Steps) -> dict[str, Any]:
@@ -204,7 +216,7 @@ def _evaluate(options: DemoOptions, held_out: list[RequestRecord], run_id: str, 
     path = options.out / "held-out.parquet"
     write_records(path, held_out)
     with steps.step(f"Evaluate on {len(held_out)} held-out requests"):
-        return evaluate(options.out / "bundle", [path], tracking_uri=tracking_uri(options.out), run_id=run_id)
+        return dict(evaluate(options.out / "bundle", [path], tracking_uri=tracking_uri(options.out), run_id=run_id))
 
 
 def _compare(options: DemoOptions, prompts: list[Prompt], steps: Steps) -> dict[str, Any]:
