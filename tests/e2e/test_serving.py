@@ -55,7 +55,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 max_correct_drafts=7,
                 verify_steps=steps,
                 correct_drafts_histogram=(0, steps),
-            )  # fmt: skip
+            )
         )
     return fit_bundle(records).save(tmp_path_factory.mktemp("bundle") / "bundle")
 

@@ -1,4 +1,4 @@
-"""What the serving tests share: SGLang importable on the CPU stand-in, and requests as SGLang's scheduler holds them."""
+"""What the serving tests share: SGLang importable on the CPU stand-in, and requests as its scheduler holds them."""
 
 import warnings
 from argparse import ArgumentParser, Namespace
