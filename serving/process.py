@@ -1,8 +1,6 @@
 """A real SGLang server as a context manager: started, awaited, stopped, and nothing of it left running."""
 
 import os
-import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -10,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, Self
+from typing import IO, Self
 
 import httpx
 import psutil
@@ -18,8 +16,10 @@ import psutil
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.cpu import launch
 from laps_sd.serving.log import telling_line
+from laps_sd.serving.ports import free_port, require_free
+from laps_sd.serving.speculation import Speculation, speculation_args
 
-Speculation = Literal["ngram", "standalone", "none"]
+__all__ = ["Progress", "SglangServer", "Speculation", "free_port", "require_free", "speculation_args"]
 
 #: Called while waiting, with the seconds waited so far.
 Progress = Callable[[float], None]
@@ -27,34 +27,6 @@ Progress = Callable[[float], None]
 _SUPERVISE = Path(__file__).with_name("supervise.py")
 _OURS = {"--host", "--port", "--model-path", "--model"}
 _STOP_TIMEOUT_S = 30.0
-
-
-def speculation_args(kind: Speculation, *, draft: Path | None = None) -> list[str]:
-    """SGLang's arguments for one way of drafting.
-
-    Parameters
-    ----------
-    kind
-        ``ngram`` (a trie of past text, a tree of 8 tokens), ``standalone`` (a draft model, a chain of 3 tokens) or
-        ``none``.
-    draft
-        Model folder of the draft for ``standalone``; default: the demo model's first 24 layers.
-    """
-    if kind == "none":
-        return []
-    if kind == "ngram":
-        return ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8"]
-    if draft is None:
-        from laps_sd.serving.cpu.model import draft_model
-
-        draft = draft_model()
-    return [
-        *("--speculative-algorithm", "STANDALONE"),
-        *("--speculative-draft-model-path", str(draft)),
-        *("--speculative-num-steps", "3"),
-        *("--speculative-eagle-topk", "1"),
-        *("--speculative-num-draft-tokens", "4"),
-    ]
 
 
 class SglangServer:
@@ -111,22 +83,13 @@ class SglangServer:
 
     @property
     def pid(self) -> int:
-        """Process id of SGLang's main process.
-
-        Raises
-        ------
-        WorkError
-            The server does not run.
-        """
-        self.raise_if_dead()
-        assert self._supervisor is not None
-        for _ in range(100):  # the supervisor needs a moment to start it
-            children = psutil.Process(self._supervisor.pid).children()
-            if children:
+        """Process id of SGLang's main process; raises :class:`WorkError` when it does not run."""
+        while True:  # the supervisor needs a moment to start it
+            self.raise_if_dead()
+            assert self._supervisor is not None
+            if children := psutil.Process(self._supervisor.pid).children():
                 return children[0].pid
             time.sleep(0.05)
-            self.raise_if_dead()
-        raise WorkError("the SGLang server has no process yet")
 
     def start(self) -> None:
         """Start the server and return at once.
@@ -183,9 +146,8 @@ class SglangServer:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             return self.log.open("wb")
         except OSError as error:
-            raise WorkError(
-                f"the server's log {self.log} cannot be written ({error.strerror}); choose another folder"
-            ) from error
+            reason = f"the server's log {self.log} cannot be written ({error.strerror})"
+            raise WorkError(f"{reason}; choose another folder") from error
 
     def health(self) -> bool:
         """Whether the server generates; False while it starts, and when it is gone."""
@@ -274,30 +236,6 @@ class SglangServer:
         if isinstance(error, Exception):
             self._keep_log = True
         self.stop()
-
-
-def free_port() -> int:
-    """A port that is free now, below the range from which the kernel takes the ports of outgoing connections."""
-    for port in random.SystemRandom().sample(range(20000, 32000), 200):
-        if _bindable(port):
-            return port
-    raise WorkError("no free TCP port between 20000 and 32000 on 127.0.0.1")
-
-
-def require_free(port: int) -> None:
-    """Raise :class:`WorkError` when the port is in use."""
-    if not _bindable(port):
-        raise WorkError(f"port {port} is in use on 127.0.0.1; stop what listens there or choose another port")
-
-
-def _bindable(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def _kill_tree(pid: int) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving import process
-from laps_sd.serving.log import telling_line
 from laps_sd.serving.process import SglangServer, free_port, speculation_args
 
 #: A server with a child in a session of its own, as SGLang's may be, that ignores a polite end. Both write their pid.
@@ -268,35 +267,3 @@ def test_ways_of_drafting(tmp_path: Path) -> None:
     assert "NGRAM" in speculation_args("ngram")
     standalone = speculation_args("standalone", draft=tmp_path)
     assert standalone[standalone.index("--speculative-draft-model-path") + 1] == str(tmp_path)
-
-
-SIGQUIT = "[2026-12-01 10:00:02] Received sigquit from a child process. It usually means the child failed."
-DIED = "RuntimeError: Rank 0 scheduler died during initialization (exit code: 1)."
-STAMPED = "[2026-12-01 10:00:01] "
-
-
-@pytest.mark.parametrize(
-    ("log", "line"),
-    [
-        (f"ValueError: a\nlaps-sd: the bundle is missing\n{SIGQUIT}", "the bundle is missing"),
-        (
-            f"{STAMPED}Scheduler hit an exception: Traceback\nOSError: no space\n\n{SIGQUIT}\n{DIED}",
-            "OSError: no space",
-        ),
-        ("a.b.OutOfMemoryError: 3 GB\nKeyboardInterrupt\n", "a.b.OutOfMemoryError: 3 GB"),
-        ("usage: x\nlaunch_server.py: error: unrecognized arguments: --x\n", "launch_server.py: error: unrecognized"),
-        (f"{STAMPED}loading\n{STAMPED}Killed\n", "Killed"),
-        ("", "it wrote nothing"),
-        ("AssertionError: " + "x" * 999, "AssertionError: xxx"),
-    ],
-)
-def test_the_line_that_tells_why_a_server_died(tmp_path: Path, log: str, line: str) -> None:
-    path = tmp_path / "server.log"
-    path.write_text(log)
-    found = telling_line(path)
-    assert found.startswith(line)
-    assert len(found) <= 300
-
-
-def test_a_log_that_is_gone_is_said(tmp_path: Path) -> None:
-    assert telling_line(tmp_path / "none") == "its log cannot be read (No such file or directory)"
