@@ -17,9 +17,11 @@ PRESETS: dict[str, Settings] = {
     "paper": Settings.paper(),
     "length-only": Settings(use_acceptance=False, use_posterior=False),
     "acceptance-only": Settings(use_length=False),
-    "unseeded": Settings(use_length=False, use_acceptance=False),
+    "unseeded": Settings(seeded=False),
     "no-posterior": Settings(use_posterior=False),
-    "gittins": Settings(index="gittins"),
+    "remaining": Settings(index="remaining"),
+    "no-trust": Settings(trust=False),
+    "no-preemption": Settings(preemption=False),
 }
 
 

@@ -12,10 +12,13 @@ from heapq import heappop, heappush
 from math import log
 
 from laps_sd.scheduler.evidence import Evidence
-from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.policy import Policy, by_key
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
+from laps_sd.scheduler.survival import SurvivalCurve
+
+_OWN_STEPS = 16  # verify steps after which a request's own acceptance counts as much as that of all requests
 
 
 class LapsSd(Policy):
@@ -27,7 +30,7 @@ class LapsSd(Policy):
         super().__init__(settings, cost, slots)
         self.preemptive = self.settings.preemption
         self.evidence = Evidence(self.settings)
-        self._waiting: dict[int, RequestState] = {}
+        self._waiting: dict[int, RequestState] = {}  # by arrival number
         self._deadlines: list[tuple[int, int]] = []  # (round, arrival number), a heap
         self._log_factor = log(self.settings.factor)
 
@@ -67,9 +70,12 @@ class LapsSd(Policy):
     def on_finish(self, state: RequestState) -> None:
         super().on_finish(state)
         self._waiting.pop(state.arrival, None)
+        trusted = self.evidence.trust
         if self.evidence.finished(state):
+            stale = min(trusted, self.evidence.trust) < 1
             for other in self._waiting.values():
-                self.place(other)
+                if stale or self._curve(other) is self.evidence.population:
+                    self.place(other)
 
     def on_abort(self, state: RequestState) -> None:
         super().on_abort(state)
@@ -89,41 +95,53 @@ class LapsSd(Policy):
         return self._tokens_left(state) * self._steps_per_token(state) + state.prefill_tokens * self._prefill_steps
 
     def _tokens_left(self, state: RequestState) -> float:
-        """Expected remaining tokens (or their Gittins index), averaged over the prediction and the population.
+        """Remaining tokens by the index of the settings, averaged over the prediction and the population.
 
-        The weight of the prediction is the trust in it times the chance that it gave the request to live so long.
+        The weight of the prediction is the trust in it times the chance that it gave the request to live so long
+        (Bayesian model averaging of the two curves).
         """
         g, cap, trust = state.generated, state.max_new_tokens, self.evidence.trust
-        population = self.evidence.population
-        if state.prediction is None or not self.settings.use_length or trust == 0:
-            return population.mean(g, cap)
-        curve = state.prediction.length
-        own = curve.gittins(g, cap) if self.settings.index == "gittins" else curve.mean(g, cap)
-        if trust == 1:
+        curve, population = self._curve(state), self.evidence.population
+        own = self._index(curve, g, cap)
+        if trust == 1 or curve is population:
             return own
         weight = trust * curve.survive(g)
         weight /= weight + (1 - trust) * population.survive(g)
-        return weight * own + (1 - weight) * population.mean(g, cap)
+        return weight * own + (1 - weight) * self._index(population, g, cap)
+
+    def _index(self, length: SurvivalCurve, g: int, cap: int | None) -> float:
+        return length.gittins(g, cap) if self.settings.index == "gittins" else length.mean(g, cap)
 
     def _steps_per_token(self, state: RequestState) -> float:
-        own, trust = state.posterior.steps_per_token(), self.evidence.trust
-        if trust == 1 and state.prediction is not None:
+        """E[1/m] of the request's own posterior, or of all requests as far as its prior is not to be believed."""
+        own, trust = state.posterior.steps_per_token(), 0.0 if state.prediction is None else self.evidence.trust
+        if trust == 1:
             return own
-        weight = max(trust if state.prediction is not None else 0.0, state.steps / (state.steps + 16))
+        weight = max(trust, state.steps / (state.steps + _OWN_STEPS))
         return weight * own + (1 - weight) / self.evidence.accept_length
+
+    def _curve(self, state: RequestState) -> SurvivalCurve:
+        """Its predicted length, or that of all requests where there is none to believe."""
+        believed = self.settings.use_length and self.evidence.trust > 0
+        return state.prediction.length if state.prediction is not None and believed else self.evidence.population
+
+    def perceptible(self, state: RequestState) -> bool:
+        """Whether the request's acceptance has become stable, so that its execution time can be estimated."""
+        return state.posterior.stable(self.settings.stability)
 
     # --- queues -----------------------------------------------------------------------------------------------
 
     def place(self, state: RequestState) -> None:
-        state.work = self.perceived(state)
+        """Put the request into its queue, and into its place in it."""
+        state.work = order = self.perceived(state)
+        service = order
+        if not self.settings.seeded and not self.perceptible(state):
+            order = 0.0  # non-perceptible requests are explored first, in the order of their arrival
+            service = state.steps
         if self.settings.index == "attained":
-            state.level = self.level(state.steps)
-            perceptible = state.posterior.stable(self.settings.stability)
-            order = state.work if perceptible else 0.0
-        else:
-            state.level = self.level(state.work)
-            order = state.work
-        tier = -2 * state.priority - state.overdue
+            service = state.steps
+        state.level = self.level(service)
+        tier = -2 * state.priority - state.overdue  # the client's priority, then who has waited too long
         if state.overdue:
             state.key = (tier, 0, float(state.deadline), state.arrival)
         else:
@@ -139,31 +157,47 @@ class LapsSd(Policy):
     # --- preemption -------------------------------------------------------------------------------------------
 
     def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
-        """Return who gives way: the running request in the lowest queue, if the candidate's is strictly higher.
-
-        The candidate is charged with the victim's recomputation and a margin; requests near their end, overdue ones
-        and those preempted often enough keep their slots; client priority goes before all that.
-        """
-        if not self.settings.preemption:
+        """Return who gives way: a running request of a lower queue, the one from which most is gained."""
+        if not (self.preemptive and running):
             return None
-        for state in sorted(running, key=lambda s: s.key, reverse=True):
-            if state.priority > candidate.priority:
-                continue
-            self.place(state)
-            if state.priority < candidate.priority or self._gives_way(state, candidate):
+        place = candidate.key[:2]
+        if max(running, key=by_key).key[:2] <= place:
+            return None
+        rivals = [s for s in running if s.key[:2] > place and self._gives_way(s, candidate)]
+        rivals.sort(key=lambda s: (s.priority, self._recompute(s) - s.work, s.arrival))
+        for state in rivals:
+            self.place(state)  # it has run since its place was computed
+            if self._gives_way(state, candidate):
                 return state
-            if state.level <= candidate.level:
-                break
         return None
 
     def _gives_way(self, state: RequestState, candidate: RequestState) -> bool:
+        """Strict improvement: the candidate's queue is higher even with a margin and the recomputation on its bill.
+
+        Requests near their end and those preempted often enough keep their slots; client priority goes before the
+        rest; overdue requests keep theirs too.
+        """
         settings = self.settings
-        if state.overdue or state.preemptions >= settings.max_preemptions or state.work <= settings.protect_steps:
+        if state.preemptions >= settings.max_preemptions:
+            return False
+        if state.priority != candidate.priority:
+            return state.priority < candidate.priority
+        if state.overdue:
             return False
         if settings.index == "attained":
             return candidate.level < state.level
-        recompute = settings.recompute_weight * self._prefill_steps * state.context_tokens
-        return self.level(candidate.work * settings.margin + recompute) < state.level
+        if self.level(candidate.work * settings.margin + self._recompute(state)) >= state.level:
+            return False
+        return self._steps_left(state) > settings.protect_steps
+
+    def _steps_left(self, state: RequestState) -> float:
+        """Expected verify steps to its end, by the curve that is believed; an index would be too hopeful."""
+        length = self._curve(state)
+        return length.mean(state.generated, state.max_new_tokens) * self._steps_per_token(state)
+
+    def _recompute(self, state: RequestState) -> float:
+        """Verify steps that it costs to preempt the request, if its KV entries are lost."""
+        return self.settings.recompute_weight * self._prefill_steps * state.context_tokens
 
     # --- KV memory --------------------------------------------------------------------------------------------
 
@@ -172,7 +206,6 @@ class LapsSd(Policy):
         return not blocked.overdue
 
     def reserve_tokens(self, state: RequestState) -> int:
-        most = super().reserve_tokens(state)
-        if state.prediction is None or not self.settings.use_length:
-            return most
-        return min(most, int(state.prediction.length.quantile(self.settings.kv_quantile, state.generated)) + 1)
+        """KV tokens for the quantile of the remaining length that the settings name."""
+        tokens = int(self._curve(state).quantile(self.settings.kv_quantile, state.generated)) + 1
+        return min(tokens, super().reserve_tokens(state))

@@ -22,7 +22,8 @@ class Settings:
         The service that places a request in a queue: expected remaining perceived service, the Gittins index of its
         distribution, or attained service as in the paper. In verify steps.
     seeded : bool
-        Requests with a prediction start in the queue of their perceived service. False: all start in the highest.
+        Requests start in the queue of their perceived service, and acceptance is predicted from the prompt. False:
+        all start in the highest queue, and attained service places them until their acceptance is stable.
     first_threshold : float
         q0, the most service (verify steps) in the highest queue.
     factor : float
@@ -85,7 +86,7 @@ class Settings:
         Names the setting and its bounds.
     """
 
-    index: Index = "remaining"
+    index: Index = "gittins"
     seeded: bool = True
     first_threshold: float = 4.0
     factor: float = 1.15
@@ -97,10 +98,10 @@ class Settings:
     accept_length: float = 2.0
     accept_strength: float = 8.0
     preemption: bool = True
-    margin: float = 1.15
+    margin: float = 1.1
     recompute_weight: float = 2.0
     protect_steps: float = 4.0
-    max_preemptions: int = 8
+    max_preemptions: int = 16
     patience: float = 100.0
     patience_floor: float = 16.0
     trust: bool = True
@@ -131,7 +132,6 @@ class Settings:
         return cls(
             index="attained",
             seeded=False,
-            use_acceptance=False,
             first_threshold=16.0,
             factor=2.0,
             levels=8,

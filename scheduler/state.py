@@ -133,7 +133,7 @@ def new_request(
         raise ValueError("prompt_tokens, cached_tokens and max_new_tokens must not be negative")
     settings = settings or Settings()
     mean, strength = settings.accept_length, settings.accept_strength
-    if prediction is not None and settings.use_acceptance:
+    if prediction is not None and settings.use_acceptance and settings.seeded:
         mean, strength = prediction.accept_length, prediction.accept_strength
     return RequestState(
         arrival=arrival,
