@@ -26,6 +26,9 @@ from laps_sd.predictors.trees import Trees
 
 Singles = NDArray[np.float32]
 
+#: Few distinct values are enough; a feature too rare for one leaf size is not dropped beforehand.
+_DATA = {"max_bin": 127, "feature_pre_filter": False, "verbosity": -1}
+
 
 class HazardLoss:
     """Negative log-likelihood of requests on a grid, with the gradients that boosting needs.
@@ -117,7 +120,6 @@ class BoostingSettings:
             "bagging_fraction": self.bagging_fraction,
             "bagging_freq": 1,
             "lambda_l2": self.lambda_l2,
-            "max_bin": 127,
             "num_threads": 1,
             "deterministic": True,
             "force_row_wise": True,
@@ -155,11 +157,11 @@ def boost(
     """
     terms, most = loss.terms, rounds or settings.max_rounds
     parameters = {**settings.parameters(terms, seed), "objective": loss.gradients}
-    data = lgb.Dataset(rows, label=np.zeros(len(rows)), params={"max_bin": 127, "verbosity": -1}, free_raw_data=True)
+    data = lgb.Dataset(rows, label=np.zeros(len(rows)), params=_DATA)
     if held_out is None:
         booster = lgb.train(parameters, data, most)
         return _trees(booster, terms, most), most
-    check = lgb.Dataset(held_out[0], label=np.zeros(len(held_out[0])), reference=data, params={"verbosity": -1})
+    check = lgb.Dataset(held_out[0], label=np.zeros(len(held_out[0])), reference=data, params=_DATA)
     booster = lgb.train(
         {**parameters, "metric": "None"},
         data,

@@ -31,7 +31,7 @@ def log_edges(tokens: NDArray[Any], buckets: int = 32) -> Ints:
         Strictly increasing, first 0. Bucket j holds the lengths in ``(edges[j], edges[j + 1]]``.
     """
     lengths = np.maximum(np.asarray(tokens, dtype=np.float64), 1.0)
-    low = max(1.0, float(np.quantile(lengths, 0.005)))
+    low = max(1.0, float(np.quantile(lengths, 0.005)) - 1.0)  # lengths as short as that get a bucket of their own
     high = max(low + 1.0, float(lengths.max()))
     grid = np.rint(np.geomspace(low, high, min(buckets, MAX_EDGES - 1))).astype(np.int64)
     edges: Ints = np.unique(np.concatenate([[0], grid]))

@@ -20,6 +20,8 @@ from laps_sd.predictors.trees import Trees
 
 #: From here on one held-out fold is as telling as five, and five times cheaper.
 _LARGE = 40_000
+#: Below it, or when no feature varies, trees find nothing to split and the linear scores stand alone.
+_FEWEST_BOOSTED = 60
 #: All rows carry a little further than four fifths of them.
 _MORE_ROUNDS = 1.1
 
@@ -68,8 +70,10 @@ class HazardLength(LengthEstimator):
 
     def _boost(
         self, rows: Floats, base: Floats, grid: HazardGrid, tokens: Floats, cut: Bools, parts: Sequence[Ints]
-    ) -> tuple[Trees, Calibration]:
+    ) -> tuple[Trees | None, Calibration]:
         """Boost with early stopping fold by fold, then on all rows; calibrate on the folds' held-out curves."""
+        if len(rows) < _FEWEST_BOOSTED or not np.ptp(rows, axis=0).any():
+            return None, Calibration.fit(tokens, cut, survival_of(grid.hazard(base)), grid.edges)
         settings, everyone = BoostingSettings(), np.arange(len(rows))
         judged = parts if len(rows) < _LARGE else parts[:1]
         scores, rounds = np.full_like(base, np.nan), []

@@ -68,7 +68,7 @@ class HazardCurves(CurveModel):
     grid : HazardGrid
     linear : array, shape (3, K)
         Weights of (1, word_score, smooth_score) in the scores.
-    trees : Trees
+    trees : Trees or None
         Corrections of the scores.
     calibration : Calibration
     """
@@ -76,7 +76,7 @@ class HazardCurves(CurveModel):
     kind = "hazard"
 
     def __init__(
-        self, features: FeatureMap, grid: HazardGrid, linear: Floats, trees: Trees, calibration: Calibration
+        self, features: FeatureMap, grid: HazardGrid, linear: Floats, trees: Trees | None, calibration: Calibration
     ) -> None:
         self.features = features
         self.grid = grid
@@ -88,7 +88,9 @@ class HazardCurves(CurveModel):
     def survival(self, requests: Sequence[PromptRequest]) -> Floats:
         """Return calibrated survival at the edges."""
         rows = self.features.rows(requests)
-        scores = smooth_columns(self.features, rows) @ self.linear + self.trees.raw(rows)
+        scores = smooth_columns(self.features, rows) @ self.linear
+        if self.trees is not None:
+            scores += self.trees.raw(rows)
         return self.calibration.apply(survival_of(self.grid.hazard(scores)))
 
     def to_state(self) -> State:
@@ -103,7 +105,8 @@ class HazardCurves(CurveModel):
             "observed": self.calibration.observed,
             **{f"features/{name}": array for name, array in features.arrays.items()},
         }
-        return State(self.kind, {"features": features.meta}, arrays, {"trees": self.trees.text, **features.texts})
+        trees = {} if self.trees is None else {"trees": self.trees.text}
+        return State(self.kind, {"features": features.meta}, arrays, {**trees, **features.texts})
 
     @classmethod
     def from_state(cls, state: State) -> Self:
@@ -115,7 +118,7 @@ class HazardCurves(CurveModel):
             FeatureMap.from_state(State("features", state.meta["features"], inner, state.texts)),
             grid,
             arrays["linear"],
-            Trees(state.texts["trees"], grid.basis.shape[1]),
+            Trees(state.texts["trees"], grid.basis.shape[1]) if "trees" in state.texts else None,
             Calibration(arrays["predicted"], arrays["observed"]),
         )
 

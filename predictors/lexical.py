@@ -25,6 +25,7 @@ _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
 _TO_SPACE = {i: " " for i in range(128) if not (chr(i).isalnum() or chr(i) == "_")}
 _LIMITS = frozenset({"most", "maximum", "max", "under", "within", "limit", "less", "below"})
+_NEGATIONS = frozenset({"no", "not", "never"})
 _MINIMUMS = frozenset({"least", "minimum", "min", "over", "more"})
 
 _BYTES: dict[str, bytes] = {
@@ -192,8 +193,11 @@ def asked_for(words: list[str]) -> tuple[float, float, float, float, float]:
             most_items = max(most_items, number)
         most_tokens = max(most_tokens, number * size)
         before = words[max(0, i - 3) : i]
-        limit = max(limit, float(any(word in _LIMITS for word in before)))
-        minimum = max(minimum, float(any(word in _MINIMUMS for word in before)))
+        bounded = any(word in _LIMITS for word in before)
+        floor = any(word in _MINIMUMS for word in before)
+        if floor and not _NEGATIONS.isdisjoint(before):  # "no more than 100 words"
+            bounded, floor = True, False
+        limit, minimum = max(limit, float(bounded)), max(minimum, float(floor))
     return log1p(most_words), log1p(most_items), log1p(most_tokens), limit, minimum
 
 
