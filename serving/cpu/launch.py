@@ -24,7 +24,9 @@ DEFAULTS: dict[str, str | None] = {
     "--dtype": "float32",
     "--context-length": "2048",
     "--max-total-tokens": "16384",
-    "--mem-fraction-static": "0.3",
+    # Of the memory that is free at the start; what other processes take meanwhile must not make it fail, and the pool
+    # is bounded by --max-total-tokens anyway.
+    "--mem-fraction-static": "0.9",
     "--disable-cuda-graph": None,
     # Without it the scheduler spins a full core while it has nothing to do.
     "--sleep-on-idle": None,
