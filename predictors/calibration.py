@@ -8,7 +8,8 @@ import numpy as np
 
 from laps_sd.predictors.buckets import Bools, Floats, Ints, kaplan_meier
 
-_KNOTS = 33
+#: Closer together near 0 and 1, where an overconfident curve puts most of what happens.
+_KNOTS = np.concatenate([[0.0], 1.0 / (1.0 + np.exp(-np.linspace(-6.0, 6.0, 41))), [1.0]])
 
 
 def survival_at(tokens: Floats, survival: Floats, edges: Ints) -> Floats:
@@ -50,13 +51,12 @@ class Calibration:
         # Half a token back: lengths are whole, curves are not.
         residual = 1.0 - survival_at(tokens - 0.5, survival, edges)
         times, alive = kaplan_meier(residual, censored)
-        knots = np.linspace(0.0, 1.0, _KNOTS)
-        reached = np.interp(knots, np.concatenate([[0.0], times, [1.0]]), np.concatenate([[1.0], alive, [0.0]]))
+        reached = np.interp(_KNOTS, np.concatenate([[0.0], times, [1.0]]), np.concatenate([[1.0], alive, [0.0]]))
         # A few hundred requests say little about each knot: lean on the identity as if it were 20 more of them.
         weight = len(tokens) / (len(tokens) + 20.0)
-        observed = weight * reached + (1.0 - weight) * (1.0 - knots)
+        observed = weight * reached + (1.0 - weight) * (1.0 - _KNOTS)
         observed[0], observed[-1] = 1.0, 0.0
-        return cls((1.0 - knots)[::-1].copy(), np.minimum.accumulate(observed)[::-1].copy())
+        return cls((1.0 - _KNOTS)[::-1].copy(), np.minimum.accumulate(observed)[::-1].copy())
 
     def apply(self, survival: Floats) -> Floats:
         """Return calibrated survival, the shape of ``survival``."""

@@ -33,6 +33,7 @@ _WATCHED = (
 _QUANTILES = np.linspace(0.05, 0.95, 19)
 #: Population stability index above which a shift is called large (the customary 0.25 of credit scoring).
 LARGE_SHIFT = 0.25
+_PRIOR_ROWS = 20.0
 
 
 def fingerprint(records: Sequence[RequestRecord]) -> dict[str, Any]:
@@ -94,12 +95,14 @@ def _shares(limits: Floats, values: Floats) -> Floats:
 
 
 def _stability(known: dict[str, list[float]], values: Floats) -> float:
-    """Population stability index, sum over bins of (q - p) log(q / p); a few rows are added to every bin.
+    """Population stability index, sum over bins of (q - p) log(q / p).
 
-    Its expected value under no shift is about bins / rows, which is taken off so that small samples raise no alarm.
+    A few rows that look like the training data are added to the new ones, and what is expected by chance (about
+    bins / rows) is taken off, so that a handful of requests raises no alarm.
     """
     shares = np.asarray(known["shares"])
-    bins = len(shares)
+    bins, n = len(shares), len(values)
     p = (shares + 1e-3) / (1.0 + 1e-3 * bins)
-    q = (_shares(np.asarray(known["limits"]), values) + 1e-3) / (1.0 + 1e-3 * bins)
-    return max(0.0, float(((q - p) * np.log(q / p)).sum()) - bins / max(1, len(values)))
+    weight = n / (n + _PRIOR_ROWS)
+    q = weight * _shares(np.asarray(known["limits"]), values) + (1.0 - weight) * p
+    return max(0.0, float(((q - p) * np.log(q / p)).sum()) - weight**2 * bins / max(1, n))

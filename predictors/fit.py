@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import platform
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -62,13 +63,18 @@ def fit_bundle(
     )
     acceptance = RunMeanAcceptance.fit_records(rows)
     manifest: dict[str, Any] = {
-        "created_by": {"laps_sd": laps_sd.__version__, "python": sys.version.split()[0]},
+        "created_by": _versions(),
         "features": features,
         "predictor": predictor,
         "seed": seed,
         "training": {"n": len(rows), "n_censored": sum(r.censored for r in rows), "fingerprint": fingerprint(rows)},
     }
     return PredictorBundle(length.model_, acceptance, manifest)
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("numpy", "lightgbm", "scikit-learn")}
+    return {"laps_sd": laps_sd.__version__, "python": platform.python_version(), **packages}
 
 
 def usable(records: Sequence[RequestRecord]) -> list[RequestRecord]:

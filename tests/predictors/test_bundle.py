@@ -1,0 +1,169 @@
+"""The bundle on disk: whole or not at all, the same numbers after loading, refused with one reason."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from laps_sd.data import PromptRequest, RequestRecord
+from laps_sd.errors import InputError
+from laps_sd.predictors import PredictorBundle, fit_bundle
+from laps_sd.predictors.store import SCHEMA_VERSION, write_folder
+
+PROMPTS = [PromptRequest(prompt=p) for p in ("Write a story about a fox.", "Is water wet?", "", "写一首诗", "🙂")]
+
+
+@pytest.fixture(scope="module")
+def bundle(records):
+    return fit_bundle(records[:150])
+
+
+@pytest.fixture
+def folder(bundle, tmp_path):
+    return bundle.save(tmp_path / "bundle")
+
+
+def test_a_loaded_bundle_says_what_the_saved_one_said(bundle, folder):
+    loaded = PredictorBundle.load(folder)
+    assert loaded.predict(PROMPTS) == bundle.predict(PROMPTS)
+    assert loaded.predict_one(PROMPTS[0]) == bundle.predict_one(PROMPTS[0])
+    assert loaded.manifest["features"] == "lexical"
+
+
+def test_the_same_records_and_seed_give_the_same_files(records, bundle, folder, tmp_path):
+    again = fit_bundle(records[:150]).save(tmp_path / "again")
+    for file in folder.iterdir():
+        assert file.read_bytes() == (again / file.name).read_bytes(), file.name
+
+
+def test_the_manifest_tells_versions_training_data_and_checksums(folder, records):
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["schema_version"] == SCHEMA_VERSION
+    assert manifest["training"]["n"] == 150
+    assert manifest["training"]["fingerprint"]["models"] == ["small"]
+    assert {"laps_sd", "python", "lightgbm", "numpy"} <= set(manifest["created_by"])
+    assert set(manifest["files"]) == {f.name for f in folder.iterdir()} - {"manifest.json"}
+
+
+def test_nothing_in_the_folder_can_be_run(folder):
+    assert {f.suffix for f in folder.iterdir()} == {".json", ".npz", ".txt"}
+    for file in folder.glob("*.npz"):
+        with np.load(file, allow_pickle=False) as arrays:  # refuses pickled objects
+            assert all(arrays[name].dtype.kind in "fiu" for name in arrays.files)
+
+
+def test_an_older_bundle_is_replaced_whole(bundle, folder, records):
+    other = fit_bundle(records, predictor="constant")
+    other.save(folder)
+    assert PredictorBundle.load(folder).manifest["predictor"] == "constant"
+    assert [p.name for p in folder.parent.iterdir()] == ["bundle"]
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(bundle, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="is not a bundle"):
+        bundle.save(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_write_that_fails_leaves_the_old_bundle_and_nothing_else(bundle, folder, monkeypatch):
+    before = PredictorBundle.load(folder).manifest
+    monkeypatch.setattr("laps_sd.predictors.store._sha256", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        bundle.save(folder)
+    monkeypatch.undo()
+    assert PredictorBundle.load(folder).manifest == before
+    assert [p.name for p in folder.parent.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize(
+    "name", ["length.json", "length.npz", "length.trees.txt", "length.terms.txt", "acceptance.json"]
+)
+def test_a_flipped_byte_is_refused(folder, name):
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"damaged .checksum of {name} differs"):
+        PredictorBundle.load(folder)
+
+
+def test_a_missing_file_is_refused(folder):
+    (folder / "length.npz").unlink()
+    with pytest.raises(InputError, match=r"damaged \(length.npz: No such file"):
+        PredictorBundle.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"schema_version": SCHEMA_VERSION + 1}, "newer than"),
+        ({"schema_version": None}, "damaged"),
+        ({"format": "something else"}, "not the manifest"),
+        ({"files": []}, "not the manifest"),
+        ({"files": {"../../etc/passwd": {"sha256": ""}}}, "damaged"),
+        ({"files": {}}, "cannot be used"),
+    ],
+)
+def test_a_manifest_that_is_not_ours_is_refused(folder, change, reason):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, **change}))
+    with pytest.raises(InputError, match=reason):
+        PredictorBundle.load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\x00"])
+def test_a_broken_manifest_is_refused(folder, text):
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(InputError):
+        PredictorBundle.load(folder)
+
+
+def test_no_bundle_is_said_plainly(tmp_path):
+    with pytest.raises(InputError, match="is not a bundle"):
+        PredictorBundle.load(tmp_path / "nowhere")
+
+
+def test_features_that_this_version_does_not_compute_are_refused(bundle, tmp_path):
+    state = bundle.length.to_state()
+    state.meta["features"]["names"][3] = "phase_of_the_moon"
+    write_folder(tmp_path / "b", {"length": state, "acceptance": bundle.acceptance.to_state()}, bundle.manifest)
+    with pytest.raises(InputError, match="other features"):
+        PredictorBundle.load(tmp_path / "b")
+
+
+def test_a_server_loads_it_without_the_tools_of_training(folder):
+    code = (
+        "import sys; from laps_sd.predictors import PredictorBundle; from laps_sd.data import PromptRequest;"
+        f"b = PredictorBundle.load({str(folder)!r}); b.predict_one(PromptRequest(prompt='hello'));"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & "
+        "{'sklearn', 'scipy', 'lightgbm', 'pandas', 'mlflow', 'torch'}))"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]"
+
+
+class TestFitting:
+    def test_records_without_text_are_left_out(self, records):
+        bare = [RequestRecord(request_id="x", prompt_tokens=3, output_tokens=9, finish_reason="stop")]
+        assert fit_bundle([*records[:40], *bare], predictor="constant").manifest["training"]["n"] == 40
+
+    def test_records_all_without_text_are_refused(self):
+        bare = [
+            RequestRecord(request_id=str(i), prompt_tokens=3, output_tokens=9, finish_reason="stop") for i in range(50)
+        ]
+        with pytest.raises(InputError, match="prompt text"):
+            fit_bundle(bare)
+
+    @pytest.mark.parametrize(("name", "value"), [("features", "magic"), ("predictor", "oracle")])
+    def test_unknown_names_are_refused_with_the_known_ones(self, records, name, value):
+        with pytest.raises(InputError, match="choose one of"):
+            fit_bundle(records, **{name: value})
+
+    @pytest.mark.parametrize("predictor", ["constant", "prompt_length", "asked_for"])
+    def test_the_baselines_make_bundles_too(self, records, predictor, tmp_path):
+        bundle = fit_bundle(records, predictor=predictor)
+        assert PredictorBundle.load(bundle.save(tmp_path / "b")).predict(PROMPTS) == bundle.predict(PROMPTS)
