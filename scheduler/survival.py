@@ -64,11 +64,11 @@ class SurvivalCurve:
         if not (median > 0 and sigma >= 0):
             raise ValueError(f"a log-normal length needs median > 0 and sigma >= 0, got {median} and {sigma}")
         # Edges at the quantiles carry the shape with few numbers.
-        scores = np.linspace(-3.2, 3.2, n_edges - 1)
-        points = np.maximum(np.rint(median * np.exp(max(sigma, 0.02) * scores)), 1).astype(np.int64)
-        points, last = np.unique(np.minimum(points, MAX_TOKENS)[::-1], return_index=True)
-        upper_tail = np.array([0.5 * erfc(s / 2**0.5) for s in scores[::-1][last]])
-        return cls(np.concatenate([[0], points]), np.concatenate([[1.0], np.minimum.accumulate(upper_tail)]))
+        sigma = max(sigma, 0.02)
+        points = median * np.exp(sigma * np.linspace(-3.2, 3.2, n_edges - 1))
+        points = np.unique(np.clip(np.rint(points), 1, MAX_TOKENS))
+        upper_tail = [0.5 * erfc(log(t / median) / (sigma * 2**0.5)) for t in points]
+        return cls([0, *points], [1.0, *upper_tail])
 
     @property
     def edges(self) -> NDArray[np.int64]:

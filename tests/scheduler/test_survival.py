@@ -19,13 +19,13 @@ def curves(draw):
 
 def table(curve):
     """S(0), S(1), … one by one."""
-    return np.array([curve.survive(t) for t in range(3000)])
+    return np.array([curve.survive(t) for t in range(1000)])
 
 
 @given(curves(), st.integers(0, 200))
 def test_mean_is_the_sum_of_the_conditional_survival(curve, g):
     s = table(curve)
-    tail = s[-1] * 0.0 if s[-1] < 1e-12 else curve.mean(len(s) - 1) * s[-1]
+    tail = curve.mean(len(s) - 1) * s[-1]
     assert curve.mean(g) == pytest.approx(max(1.0, (s[g:-1].sum() + tail) / s[g]), rel=1e-6)
 
 
