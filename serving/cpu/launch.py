@@ -117,20 +117,25 @@ def importable() -> Iterator[None]:
 def with_model(args: Sequence[str]) -> list[str]:
     """SGLang's arguments ``args``, with the demo model where they name no model (nor ask for help only).
 
+    The demo model gets its own draft for STANDALONE where they name no draft.
+
     Raises
     ------
     InputError
         The model folder is missing or holds no model. Names of a hub are refused too: the CPU server is offline.
     """
-    from laps_sd.serving.cpu.model import demo_model
+    from laps_sd.serving.cpu.model import demo_model, draft_model
 
     if {"-h", "--help", "--config"} & {arg.split("=", 1)[0] for arg in args}:
         return list(args)
     named = value_of("--model-path", args) or value_of("--model", args)
-    if named is None:
-        return ["--model-path", str(demo_model()), *args]
-    require_model(Path(named))
-    return list(args)
+    if named is not None:
+        require_model(Path(named))
+        return list(args)
+    drafts = value_of("--speculative-algorithm", args) == "STANDALONE"
+    if drafts and value_of("--speculative-draft-model-path", args) is None:
+        args = ["--speculative-draft-model-path", str(draft_model()), *args]
+    return ["--model-path", str(demo_model()), *args]
 
 
 def require_model(folder: Path) -> None:

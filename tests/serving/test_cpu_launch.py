@@ -204,6 +204,16 @@ def test_the_demo_model_is_served_where_no_model_is_named(monkeypatch: pytest.Mo
     assert launch.with_model([f"--model={a_model}"]) == [f"--model={a_model}"]
 
 
+def test_the_demo_model_brings_its_draft(monkeypatch: pytest.MonkeyPatch, a_model: Path) -> None:
+    monkeypatch.setattr(model, "demo_model", lambda: a_model)
+    monkeypatch.setattr(model, "draft_model", lambda: Path("/draft"))
+    standalone = ["--speculative-algorithm", "STANDALONE"]
+    draft = ["--speculative-draft-model-path", "/draft"]
+    assert launch.with_model(standalone) == ["--model-path", str(a_model), *draft, *standalone]
+    own = [*standalone, "--speculative-draft-model-path", "/mine"]
+    assert launch.with_model(own) == ["--model-path", str(a_model), *own]
+
+
 def test_a_named_folder_must_hold_a_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no config\.json"):
         launch.with_model(["--model-path", str(tmp_path)])
