@@ -28,6 +28,8 @@ DEFAULTS: dict[str, str | None] = {
     # is bounded by --max-total-tokens anyway.
     "--mem-fraction-static": "0.9",
     "--disable-cuda-graph": None,
+    # Nodes of NGRAM's trie, up to 18 a token, allocated at the start: SGLang's ten million take 2 GB.
+    "--speculative-ngram-capacity": "2000000",
     # Without it the scheduler spins a full core while it has nothing to do.
     "--sleep-on-idle": None,
 }
