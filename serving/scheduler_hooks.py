@@ -2,7 +2,10 @@
 
 import copy
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
+
+from sglang.srt.runtime_context import get_parallel, get_spec
 
 from laps_sd.scheduler import make_policy
 from laps_sd.serving import install as hooking
@@ -12,10 +15,12 @@ from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.names import META_KEY, POLICY
 from laps_sd.serving.refuse import refuse
 from laps_sd.serving.scheduler_side import SchedulerSide
+from laps_sd.serving.step_clock import StepClock
 from laps_sd.serving.targets import SCHEDULER_TARGETS
 from laps_sd.serving.wire import take_off
 
 _side: SchedulerSide | None = None
+_clock: StepClock | None = None  # only where there is a single rank: a clock differs from rank to rank
 _adder: Any = None
 
 
@@ -35,7 +40,7 @@ def validate_policy(original: Callable[..., Any], self: Any, policy: str, tree_c
 
 def init_schedule_policy(_result: None, self: Any) -> None:
     """Hook after ``Scheduler.init_schedule_policy``."""
-    global _side, _adder
+    global _side, _adder, _clock
     launch = Launch.from_environment()
     if self.schedule_policy != POLICY or launch is None:
         return
@@ -48,14 +53,13 @@ def init_schedule_policy(_result: None, self: Any) -> None:
         metrics=SchedulerMetrics() if self.metrics_reporter.current_scheduler_metrics_enabled else None,
     )
     _adder = None
+    _clock = StepClock() if get_parallel().tp_size == 1 else None
     # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
     self.enable_priority_preemption = config.preemption.enabled
 
 
 def most_correct_drafts() -> int | None:
     """Most drafts that one verify step can accept as launched; None without speculation."""
-    from sglang.srt.runtime_context import get_spec
-
     spec = get_spec()
     if spec.speculative_algorithm is None or spec.speculative_num_draft_tokens is None:
         return None
@@ -143,8 +147,6 @@ def normalize_decode_outputs(outcome: tuple[list[list[int]], Any], self: Any, *_
     correct = result.num_correct_drafts_per_req_cpu
     proposed = 0
     if correct is not None:
-        from sglang.srt.runtime_context import get_spec
-
         spec = get_spec()
         proposed = drafts_of(result.speculative_num_draft_tokens or spec.speculative_num_draft_tokens, spec)
     for i, req in enumerate(batch.reqs):
@@ -152,6 +154,16 @@ def normalize_decode_outputs(outcome: tuple[list[list[int]], Any], self: Any, *_
             continue  # a row of the step before, which overlap scheduling had already launched
         k = 0 if correct is None else min(correct[i], proposed)
         _side.on_step(req, k, proposed, len(tokens[i]))
+    if _clock is not None:
+        cost = _clock.on_decode(perf_counter(), after_idle=batch.after_idle_gap)
+        if cost is not None:
+            _side.policy.set_cost(cost, len(batch.reqs))
+
+
+def process_batch_result_prefill(_result: None, self: Any, batch: Any, result: Any) -> None:
+    """Hook after ``SchedulerBatchResultProcessor.process_batch_result_prefill``."""
+    if _clock is not None:
+        _clock.on_prefill(perf_counter(), batch.extend_num_tokens or 0, after_idle=batch.after_idle_gap)
 
 
 def retraction_order(original: Callable[..., list[int]], reqs: list[Any]) -> list[int]:
@@ -173,6 +185,7 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "_create_generation_req": create_generation_req,
     "_abort_on_queued_limit": abort_on_queued_limit,
     "_normalize_decode_outputs": normalize_decode_outputs,
+    "process_batch_result_prefill": process_batch_result_prefill,
     "_get_decode_retraction_order": retraction_order,
     "release_kv_cache": release_kv_cache,
 }

@@ -7,6 +7,7 @@ Every tensor-parallel rank runs this for itself on the same requests: no clock a
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from laps_sd.scheduler import Policy, RequestState, new_request
 from laps_sd.scheduler.laps import LapsSd
@@ -51,7 +52,8 @@ class SchedulerSide:
         self._metrics = metrics
         self._arrivals = 0
         self._waiting: dict[int, RequestState] = {}
-        self._running: dict[int, RequestState] = {}
+        # Weak: a running request that SGLang drops without a word takes its entry along.
+        self._running: WeakValueDictionary[int, Tracked] = WeakValueDictionary()
 
     # --- the life of a request --------------------------------------------------------------------------------
 
@@ -96,7 +98,7 @@ class SchedulerSide:
         state.generated = len(req.output_ids)
         state.cached_tokens = min(req.prefix_len, state.context_tokens)
         self._waiting.pop(state.arrival, None)
-        self._running[state.arrival] = state
+        self._running[state.arrival] = req.laps_sd
         before = state.recomputed_tokens
         self.policy.on_admit(state)
         tracked: Tracked = req.laps_sd
@@ -162,7 +164,8 @@ class SchedulerSide:
 
     def _show(self) -> None:
         if self._metrics is not None and self._metrics.due():
-            phases = {"waiting": self._waiting.values(), "running": self._running.values()}
+            running = [tracked.state for tracked in self._running.values() if tracked.state is not None]
+            phases = {"waiting": list(self._waiting.values()), "running": running}
             trust = self.policy.evidence.trust if isinstance(self.policy, LapsSd) else None
             self._metrics.show(phases, self.policy.settings.stability, trust)
 

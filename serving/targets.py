@@ -102,6 +102,7 @@ SCHEDULER_TARGETS = (
         ("self", "batch", "result", "logits_output", "next_token_ids"),
         "update the posterior after each verify or decode step",
     ),
+    Target(_PROCESSOR + "process_batch_result_prefill", "after", ("self", "batch", "result"), "time prefills"),
     Target(_BATCH + "._get_decode_retraction_order", "around", ("reqs",), "retract the least urgent first"),
     Target(
         "sglang.srt.mem_cache.common.release_kv_cache",
@@ -144,15 +145,36 @@ USED_TARGETS = (
         "attributes",
         (
             "rid", "priority", "origin_input_ids", "output_ids", "sampling_params", "is_retracted", "retraction_count",
-            "prefix_len", "finished_reason", "spec_verify_ct", "spec_correct_drafts_histogram", "beam_group",
+            "prefix_len", "finished_reason", "beam_group", "session", "input_embeds", "num_matched_prefix_tokens",
+            "full_untruncated_fill_ids", "time_stats", "seqlen",
         ),
         "what the ranking and the record read",
     ),
     Target(
+        "sglang.srt.managers.utils.GenerationBatchResult",
+        "attributes",
+        ("num_correct_drafts_per_req_cpu", "speculative_num_draft_tokens"),
+        "correct drafts of each request, and how many were verified in this very step",
+    ),
+    Target(_BATCH, "attributes", ("reqs", "extend_num_tokens", "after_idle_gap"), "which requests a step was for"),
+    Target(
+        "sglang.srt.sampling.sampling_params.SamplingParams",
+        "attributes",
+        ("custom_params", "max_new_tokens", "temperature", "top_k"),
+        "numbers travel in custom_params",
+    ),
+    Target("sglang.srt.runtime_context.get_spec", "call", (), "how this server drafts"),
+    Target(
+        "sglang.srt.managers.scheduler_components.metrics_reporter.SchedulerMetricsReporter",
+        "attributes",
+        ("current_scheduler_metrics_enabled",),
+        "count in one rank only",
+    ),
+    Target(
         "sglang.srt.managers.scheduler.Scheduler",
         "attributes",
-        ("waiting_queue", "running_batch", "chunked_req", "enable_priority_preemption", "schedule_policy", "tree_cache",
-         "metrics_reporter", "server_args", "spec_algorithm", "schedule_low_priority_values_first"),
+        ("enable_priority_preemption", "schedule_policy", "tree_cache",
+         "metrics_reporter", "schedule_low_priority_values_first", "max_running_requests"),
         "the scheduler's own state",
     ),
 )  # fmt: skip

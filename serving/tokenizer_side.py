@@ -181,6 +181,7 @@ def as_request(params: Any, tokenizer: Any, text: str | None, token_ids: list[in
         prompt=prompt.text,
         prompt_tokens=None if token_ids is None else len(token_ids),
         max_new_tokens=params.max_new_tokens,
-        temperature=params.temperature,
+        # SGLang has turned temperature 0 into "the best token at temperature 1" by now.
+        temperature=0.0 if params.top_k == 1 else params.temperature,
         turns=prompt.turns,
     )

@@ -8,7 +8,7 @@ from laps_sd.scheduler import RequestState
 from laps_sd.serving.wire import Carried
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Tracked:
     """Our side of one request in the scheduler process.
 

@@ -1,0 +1,174 @@
+"""The tokenizer's side: one prediction per request, and whatever goes wrong the request goes on."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from laps_sd.data import PromptRequest, read_records
+from laps_sd.serving.config import ServingConfig
+from laps_sd.serving.launch import Launch
+from laps_sd.serving.names import META_KEY, WIRE_KEY
+from laps_sd.serving.tokenizer_side import ServerFacts, TokenizerSide
+from laps_sd.serving.wire import take_off
+
+
+class Bundle:
+    def __init__(self, prediction: Any = None, error: Exception | None = None) -> None:
+        self.asked: list[PromptRequest] = []
+        self.server: list[dict[str, Any]] = []
+        self._prediction, self._error = prediction, error
+
+    def predict_one(self, request: PromptRequest, **server: Any) -> Any:
+        self.asked.append(request)
+        self.server.append(server)
+        if self._error is not None:
+            raise self._error
+        return self._prediction
+
+
+class Counts:
+    """Stands in for the metrics: remembers what was counted."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *values: self.seen.append((name, *values))
+
+
+class Tokenizer:
+    """Decodes ids into words, and has no chat template."""
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return "<|im_start|>user\n" + " ".join(f"w{i}" for i in ids) + "<|im_end|>\n<|im_start|>assistant\n"
+
+    def apply_chat_template(self, *_: Any, **__: Any) -> str:
+        raise ValueError("no template")
+
+
+def make(bundle: Any, counts: Counts | None = None, **config: Any) -> TokenizerSide:
+    launch = Launch(None, None, ServingConfig.model_validate(config))
+    facts = ServerFacts("model", "NGRAM", 7)
+    return TokenizerSide(bundle, launch, lambda: facts, lambda: counts)  # type: ignore[arg-type, return-value]
+
+
+def tokenized(**params: Any) -> Any:
+    values = {"custom_params": None, "max_new_tokens": 64, "temperature": 1.0, "top_k": 1, **params}
+    return SimpleNamespace(sampling_params=SimpleNamespace(**values))
+
+
+def arrive(side: TokenizerSide, text: str | None = "Hello", ids: list[int] | None = None, **params: Any) -> Any:
+    request, obj = tokenized(**params), SimpleNamespace()
+    side.on_tokenized(request, Tokenizer(), obj, text, ids if ids is not None else [1, 2, 3])
+    return request, obj
+
+
+def test_a_request_leaves_with_its_prediction(prediction: Any) -> None:
+    bundle = Bundle(prediction(40))
+    request, obj = arrive(make(bundle))
+    carried = take_off(request.sampling_params)
+    assert carried.prediction is not None
+    assert bundle.asked == [PromptRequest("Hello", prompt_tokens=3, max_new_tokens=64, temperature=0.0)]
+    assert bundle.server == [{"draft": "NGRAM", "max_correct_drafts": 7}]
+    assert obj.laps_sd.prediction is bundle._prediction
+
+
+def test_text_and_templated_ids_give_the_same_features(prediction: Any) -> None:
+    bundle = Bundle(prediction(40))
+    side = make(bundle)
+    arrive(side, text="w4 w5", ids=[4, 5])
+    arrive(side, text=None, ids=[4, 5])
+    assert bundle.asked[0] == bundle.asked[1]
+
+
+@pytest.mark.parametrize(
+    ("bundle", "text", "reason"),
+    [(None, "Hello", "no bundle"), (Bundle(error=KeyError("x")), "Hello", "failed"), (Bundle(), None, "no text")],
+)
+def test_without_a_prediction_the_request_goes_on_and_is_counted(bundle: Any, text: Any, reason: str) -> None:
+    counts = Counts()
+    request = tokenized()
+    make(bundle, counts).on_tokenized(request, None, SimpleNamespace(), text, None)
+    assert take_off(request.sampling_params).prediction is None
+    assert ("unpredicted", reason) in counts.seen
+
+
+def test_a_tokenizer_that_fails_fails_no_request(prediction: Any) -> None:
+    class Broken:
+        def decode(self, *_: Any, **__: Any) -> str:
+            raise RuntimeError("Already borrowed")
+
+    counts, request = Counts(), tokenized()
+    make(Bundle(prediction(5)), counts).on_tokenized(request, Broken(), SimpleNamespace(), None, [1, 2])
+    assert take_off(request.sampling_params).prediction is None
+    assert ("unpredicted", "failed") in counts.seen
+
+
+def test_hints_travel_and_bad_ones_are_counted(prediction: Any) -> None:
+    counts = Counts()
+    side = make(Bundle(prediction(400)), counts)
+    request, _ = arrive(side, custom_params={"laps_sd": {"expected_output_tokens": 10, "priority": 3}})
+    carried = take_off(request.sampling_params)
+    assert carried.priority == 3
+    assert carried.prediction is not None
+    assert carried.prediction.length.mean() < 20
+    arrive(side, custom_params={"laps_sd": {"expected_output_tokens": -5}})
+    assert ("rejected_hints", 1) in counts.seen
+
+
+def test_a_forged_prediction_is_overwritten(prediction: Any) -> None:
+    forged = {WIRE_KEY: prediction(1).to_wire()}
+    request, _ = arrive(make(Bundle(prediction(400))), custom_params=forged)
+    carried = take_off(request.sampling_params)
+    assert carried.prediction is not None
+    assert carried.prediction.length.mean() > 300
+
+
+FIELDS: dict[str, Any] = {
+    "predicted_tokens": 40.0, "predicted_accept_length": 2.0, "accept_length": 2.5, "steps": 16, "level": 3,
+    "preemptions": 1, "recomputed_tokens": 4, "priority": 0,
+}  # fmt: skip
+
+
+def finish(side: TokenizerSide, obj: Any, reason: str = "stop", **fields: Any) -> dict[str, Any]:
+    meta = {"id": "r1", "prompt_tokens": 3, "completion_tokens": 41}
+    side.on_finished(meta, obj, {**FIELDS, **fields}, {"type": reason})
+    return meta
+
+
+def test_the_answer_carries_the_fields_and_nothing_private(prediction: Any) -> None:
+    side = make(Bundle(prediction(40)))
+    _, obj = arrive(side)
+    assert finish(side, obj, measured={"queue_s": 0.1})[META_KEY] == FIELDS
+
+
+def test_errors_are_counted_where_they_say_something(prediction: Any) -> None:
+    counts = Counts()
+    side = make(Bundle(prediction(40)), counts)
+    _, obj = arrive(side)
+    finish(side, obj)
+    assert ("length_error", 40.0, 41) in counts.seen
+    assert ("accept_error", 2.0, 2.5) in counts.seen
+    counts.seen.clear()
+    finish(side, obj, reason="length", steps=2)
+    assert counts.seen == [], "a cut answer has no length, a short one no accept length"
+
+
+def test_a_finished_request_is_recorded(prediction: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    side = make(Bundle(prediction(40)), record={"path": str(path), "prompts": "text"})
+    _, obj = arrive(side, text="Name a river")
+    finish(side, obj, measured={"correct_drafts_histogram": [0, 2], "accept_lengths": [2, 2], "draft_lengths": [7, 7]})
+    side.close()
+    (record,) = read_records(path)
+    assert (record.prompt, record.model, record.draft, record.temperature) == ("Name a river", "model", "NGRAM", 0.0)
+    assert record.accept_length == 2.0
+
+
+def test_a_record_that_cannot_be_made_fails_no_answer(prediction: Any, tmp_path: Path) -> None:
+    side = make(Bundle(prediction(40)), record={"path": str(tmp_path / "trace.jsonl")})
+    _, obj = arrive(side, max_new_tokens=8)  # 41 tokens under a cap of 8 contradict each other
+    assert finish(side, obj)[META_KEY] == FIELDS
+    side.close()
