@@ -60,7 +60,7 @@ class CostFit:
     prefill_error: float
 
 
-def fit_cost_model(timings: Sequence[Timing]) -> CostFit:
+def fit_cost_model(timings: Sequence[Timing], plain: Sequence[Timing] = ()) -> CostFit:
     """Fit the line above the knee of τ(batch) and the line of prefill(tokens), all coefficients non-negative.
 
     The decode time of a request is its time from first to last token, less the prefills of others that fell into it
@@ -68,30 +68,65 @@ def fit_cost_model(timings: Sequence[Timing]) -> CostFit:
     lines minimise the sum of absolute relative errors (iteratively reweighted least squares): a few requests that hit
     a hiccup do not bend them.
 
+    Parameters
+    ----------
+    timings : sequence of Timing
+        Requests decoded with drafts.
+    plain : sequence of Timing, optional
+        Requests of the same machine decoded without: their ``verify_steps`` are tokens. Fitted with the same knee
+        when there are enough of them.
+
     Raises
     ------
     ValueError
         When fewer than three requests have a decode time and verify steps.
     """
-    used = [t for t in timings if t.verify_steps > 0 and t.e2e_s > t.ttft_s >= t.queue_s]
+    used = _usable(timings)
     if len(used) < LEAST_TIMINGS:
         raise ValueError(
             f"a cost model needs {LEAST_TIMINGS} requests with verify_steps, ttft_s and e2e_s; there are {len(used)}"
         )
     prompt = np.array([t.prompt_tokens for t in used], dtype=float)
     prefill_s = np.array([t.ttft_s - t.queue_s for t in used])
-    decode_s, batch = _decoding(used)
-    per_step = decode_s / np.array([t.verify_steps for t in used], dtype=float)
+    batch, per_step = _steps(used)
     free, base, slope, step_error = _step_line(batch, per_step)
     fixed, per_token = _line(prompt, prefill_s)
+    without = _usable(plain)
+    plain_base, plain_slope = None, None
+    if len(without) >= LEAST_TIMINGS:
+        plain_batch, plain_step = _steps(without)
+        plain_base, plain_slope = _line(np.maximum(plain_batch - free, 0.0), plain_step)
     return CostFit(
-        model=CostModel(base, slope, free, fixed, per_token),
+        model=CostModel(base, slope, free, fixed, per_token, plain_base, plain_slope),
         n=len(used),
         batch_mean=float(batch.mean()),
         batch_max=float(batch.max()),
         step_error=step_error,
         prefill_error=_median_relative_error(fixed + per_token * prompt, prefill_s),
     )
+
+
+def slower_from(cost: CostModel, accept_length: float, most: int) -> int | None:
+    """Return the smallest batch, up to ``most``, at which speculation is slower than plain decoding.
+
+    A verify step of τ(batch) emits ``accept_length`` tokens per request, a plain step one. None: at no such batch, or
+    the cost model does not know plain decoding.
+    """
+    for batch in range(1, most + 1):
+        plain = cost.plain_tau(batch)
+        if plain is not None and cost.tau(batch) > accept_length * plain:
+            return batch
+    return None
+
+
+def _usable(timings: Sequence[Timing]) -> list[Timing]:
+    return [t for t in timings if t.verify_steps > 0 and t.e2e_s > t.ttft_s >= t.queue_s]
+
+
+def _steps(timings: Sequence[Timing]) -> tuple[np.ndarray, np.ndarray]:
+    """Average batch and seconds per step of each request."""
+    decode_s, batch = _decoding(timings)
+    return batch, decode_s / np.array([t.verify_steps for t in timings], dtype=float)
 
 
 def _step_line(batch: np.ndarray, per_step: np.ndarray) -> tuple[int, float, float, float]:

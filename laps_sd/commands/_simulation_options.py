@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from laps_sd.errors import InputError
 from laps_sd.scheduler.costfit import Timing, fit_cost_model
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
+
+if TYPE_CHECKING:
+    from laps_sd.data import RequestRecord
 
 
 def read_cost_model(text: str) -> CostModel:
@@ -63,13 +66,12 @@ def fit(trace: Path, out: Path) -> None:
     """Fit a cost model to the timings of a trace and write it."""
     from laps_sd.data import read_records
 
-    timings = [
-        Timing(r.prompt_tokens, r.verify_steps, r.ttft_s, r.e2e_s, r.queue_s or 0.0, r.arrival_s)
-        for r in read_records(trace)
-        if r.verify_steps and r.ttft_s is not None and r.e2e_s is not None
-    ]
+    timed = [r for r in read_records(trace) if r.ttft_s is not None and r.e2e_s is not None and r.output_tokens > 1]
     try:
-        found = fit_cost_model(timings)
+        found = fit_cost_model(
+            [_timing(r, r.verify_steps) for r in timed if r.verify_steps],
+            plain=[_timing(r, r.output_tokens - 1) for r in timed if not r.verify_steps and r.draft is None],
+        )
     except ValueError as error:
         raise InputError(f"{trace}: {error}") from error
     write_json(
@@ -85,3 +87,8 @@ def fit(trace: Path, out: Path) -> None:
         f"prefilled in {found.model.prefill(1000) * 1e3:.0f} ms (median errors {found.step_error:.0%} and "
         f"{found.prefill_error:.0%}, {found.n} requests)"
     )
+
+
+def _timing(record: RequestRecord, steps: int) -> Timing:
+    assert record.ttft_s is not None and record.e2e_s is not None  # noqa: PT018
+    return Timing(record.prompt_tokens, steps, record.ttft_s, record.e2e_s, record.queue_s or 0.0, record.arrival_s)

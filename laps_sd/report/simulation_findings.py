@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from laps_sd.scheduler.costfit import slower_from
 from laps_sd.scheduler.outcomes import PolicySummary
 from laps_sd.scheduler.service import CostModel
 
@@ -103,14 +104,13 @@ def _speculation(results: Results) -> str:
     """Speculation that is slower than plain decoding at some batch, if the cost model knows both."""
     cost = CostModel.from_dict(results.workload["cost_model"])
     accept = results.workload["accept_length_mean"]
-    for batch in range(1, results.workload["slots"] + 1):
-        plain = cost.plain_tau(batch)
-        if plain is not None and cost.tau(batch) / accept > plain:
-            return (
-                f"From batch {batch} on speculation is slower than plain decoding with this cost model: "
-                f"{cost.tau(batch) / accept * 1e3:.1f} against {plain * 1e3:.1f} ms per token of a request."
-            )
-    return ""
+    batch = slower_from(cost, accept, results.workload["slots"])
+    if batch is None:
+        return ""
+    return (
+        f"From batch {batch} on speculation is slower than plain decoding with this cost model: "
+        f"{cost.tau(batch) / accept * 1e3:.1f} against {(cost.plain_tau(batch) or 0) * 1e3:.1f} ms per token."
+    )
 
 
 def _mean(summary: PolicySummary) -> float:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laps_sd.scheduler.costfit import Timing, fit_cost_model
+from laps_sd.scheduler.costfit import Timing, fit_cost_model, slower_from
+from laps_sd.scheduler.service import CostModel
 
 
 def machine(n: int, batch: int, *, step: float, per_request: float, seed: int = 0) -> list[Timing]:
@@ -63,3 +64,19 @@ def test_a_hiccup_does_not_bend_the_line() -> None:
 def test_too_few_timings_are_refused_with_what_is_needed() -> None:
     with pytest.raises(ValueError, match="needs 3 requests with verify_steps, ttft_s and e2e_s"):
         fit_cost_model([Timing(10, 0, 0.1, 0.2)] * 9)
+
+
+def test_plain_decoding_is_fitted_beside_speculation() -> None:
+    timings = machine(50, 1, step=0.03, per_request=0.0)
+    plain = [Timing(100, 200, 0.02, 0.02 + 200 * 0.012) for _ in range(5)]
+    fit = fit_cost_model(timings, plain)
+    assert fit.model.plain_tau(1) == pytest.approx(0.012)
+    assert fit_cost_model(timings).model.plain_tau(1) is None
+
+
+def test_speculation_pays_until_its_step_costs_more_than_the_tokens_it_saves() -> None:
+    cost = CostModel(step_s=0.02, step_s_per_request=0.002, plain_step_s=0.02, plain_step_s_per_request=0.0005)
+    # 0.02 + 0.002 b > 2 (0.02 + 0.0005 b) from b > 20 on.
+    assert slower_from(cost, 2.0, 64) == 21
+    assert slower_from(cost, 2.0, 20) is None
+    assert slower_from(CostModel.unit(), 2.0, 64) is None

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from laps_sd.scheduler.catalogue import make_policy
+from laps_sd.scheduler.costfit import slower_from
 from laps_sd.scheduler.laps import LapsSd
 from laps_sd.scheduler.outcomes import RequestOutcome, slowdown_by_length
 from laps_sd.scheduler.policy import Policy
@@ -184,6 +185,19 @@ def test_10_nobody_starves_under_an_endless_stream_of_shorter_requests() -> None
         replay([long], "fcfs", Machine(1)), "long"
     )
     assert latency(unbounded, "long") > 3000
+
+
+def test_11_speculation_is_slower_than_plain_decoding_from_the_batch_that_the_cost_model_names() -> None:
+    cost = CostModel(step_s=0.02, step_s_per_request=0.002, plain_step_s=0.02, plain_step_s_per_request=0.0005)
+    plain = CostModel(step_s=0.02, step_s_per_request=0.0005)
+    batch = slower_from(cost, 2.0, 64)
+    assert batch is not None
+    for slots, speculation_pays in ((batch // 2, True), (2 * batch, False)):
+        drafted = [request(str(i), 0.0, steps=50) for i in range(2 * slots)]
+        undrafted = [replace(r, accept_lengths=(1,) * (r.output_tokens - 1)) for r in drafted]
+        with_drafts = replay(drafted, "laps-sd", Machine(slots, cost))
+        without = replay(undrafted, "laps-sd", Machine(slots, plain))
+        assert (mean(with_drafts) < mean(without)) == speculation_pays
 
 
 def test_12_the_posterior_counts_the_drafts_that_were_proposed() -> None:

@@ -1,0 +1,210 @@
+"""``laps-sd simulate`` from outside: options, JSON keys, exit codes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laps_sd.cli import run
+from laps_sd.data import RequestRecord, read_records, write_records
+from laps_sd.scheduler.prediction import Prediction
+from laps_sd.scheduler.survival import SurvivalCurve
+
+Simulate = Callable[..., dict[str, Any]]
+
+
+def record(i: int, **more: Any) -> RequestRecord:
+    steps = 3 + 11 * i % 60
+    fields: dict[str, Any] = {
+        "request_id": f"r{i}",
+        "prompt_tokens": 20 + i,
+        "output_tokens": 2 * steps + 1,
+        "finish_reason": "stop",
+        "accept_lengths": (2,) * steps,
+        "verify_steps": steps,
+        "max_correct_drafts": 4,
+    }
+    return RequestRecord(**{**fields, **more})
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.jsonl"
+    cut = record(99, finish_reason="length", max_new_tokens=1000)
+    write_records(path, [*(record(i) for i in range(40)), cut])
+    return path
+
+
+@pytest.fixture
+def simulate(trace: Path, tmp_path: Path) -> Simulate:
+    def call(*options: str, on: Path = trace) -> dict[str, Any]:
+        out = tmp_path / "out.json"
+        assert run(["simulate", "--trace", str(on), "--workers", "1", "--json", str(out), *options]) == 0
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        return found
+
+    return call
+
+
+def test_all_promised_keys_are_there(simulate: Simulate) -> None:
+    found = simulate("--predictions", "noise:0.3", "--slots", "1", "--load", "0.9", "--seeds", "2", "--seed", "5")
+    assert {"n": 40, "slots": 1, "load": 0.9, "seed": 5}.items() <= found["workload"].items()
+    assert found["workload"]["censored_left_out"] == 1
+    assert list(found["policies"]) == [
+        "fcfs", "hrrn", "sjf-predicted", "las", "mlfq", "gittins", "laps-sd", "oracle-srpt",
+    ]  # fmt: skip
+    for summary in found["policies"].values():
+        assert set(summary) == {
+            "latency_s", "ttft_s", "tpot_s", "slowdown_mean", "preemptions", "recomputed_tokens", "finished", "failed",
+            "throughput_tokens_s", "rank_us_p50", "rank_us_p99", "gap_closed",
+        }  # fmt: skip
+        assert set(summary["latency_s"]) == {"mean", "p50", "p90", "p99"}
+        assert (summary["finished"], summary["failed"]) == (40, 0)
+    assert found["policies"]["fcfs"]["gap_closed"] == 0
+    assert found["policies"]["oracle-srpt"]["gap_closed"] == 1
+    assert found["policies"]["laps-sd"]["gap_closed"] > 0.5
+    assert found["seeds"]["laps-sd"]["seed"] == [5, 6]
+
+
+def without_clock(found: dict[str, Any]) -> dict[str, Any]:
+    for table in (found["policies"], found["ablation"] or {}):
+        for summary in table.values():
+            del summary["rank_us_p50"], summary["rank_us_p99"]
+    return found
+
+
+def test_the_same_command_gives_the_same_numbers(simulate: Simulate) -> None:
+    options = ("--predictions", "shuffled:noise:0.5", "--slots", "2", "--policies", "laps-sd,las", "--seeds", "2")
+    assert without_clock(simulate(*options)) == without_clock(simulate(*options))
+
+
+def test_the_gap_is_known_though_the_references_were_not_asked_for(simulate: Simulate) -> None:
+    found = simulate("--predictions", "noise:0.1", "--policies", "laps-sd", "--slots", "1", "--load", "0.9")
+    assert list(found["policies"]) == ["laps-sd"]
+    assert found["policies"]["laps-sd"]["gap_closed"] > 0.5
+
+
+def test_where_nothing_waits_the_gap_is_null(simulate: Simulate) -> None:
+    assert (
+        simulate("--predictions", "none", "--slots", "40", "--load", "0.1")["policies"]["laps-sd"]["gap_closed"] is None
+    )
+
+
+def test_ablation_and_sweep_come_on_request(simulate: Simulate) -> None:
+    found = simulate("--predictions", "noise:0.3", "--ablation", "--sweep", "0.5,0.9", "--policies", "laps-sd")
+    assert {"laps-sd", "laps-sd:paper"} <= found["ablation"].keys()
+    assert [point["load"] for point in found["sweep"]] == [0.5, 0.9]
+
+
+def test_predictions_from_a_file(simulate: Simulate, tmp_path: Path, trace: Path) -> None:
+    wire = Prediction(SurvivalCurve.lognormal(60, 0.5), 2.0, 8.0).to_wire()
+    rows = [{"request_id": r.request_id, "prediction": wire} for r in read_records(trace)]
+    path = tmp_path / "predictions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = simulate("--predictions", str(path), "--policies", "laps-sd")
+    assert found["workload"]["predictions_kendall_tau"] is None  # all alike
+    assert found["policies"]["laps-sd"]["finished"] == 40
+
+
+def test_a_trace_with_arrivals_keeps_their_pattern_at_any_load(simulate: Simulate, tmp_path: Path) -> None:
+    path = tmp_path / "timed.jsonl"
+    write_records(path, [record(i, arrival_s=float(100 * (i // 10))) for i in range(40)])
+    own = simulate("--predictions", "none", "--policies", "fcfs", on=path)["workload"]
+    assert own["arrivals"] == "trace"
+    assert own["load"] == pytest.approx(own["load_offered"])
+    assert simulate("--predictions", "none", "--load", "0.5", on=path)["workload"]["load_offered"] == pytest.approx(0.5)
+    assert simulate("--predictions", "none", "--rate", "2", on=path)["workload"]["arrivals"] == "random"
+
+
+def test_accept_lengths_can_be_borrowed(simulate: Simulate, tmp_path: Path, trace: Path) -> None:
+    path = tmp_path / "bare.jsonl"
+    bare = [record(i, accept_lengths=None, verify_steps=None, max_correct_drafts=None) for i in range(10)]
+    write_records(path, bare)
+    assert simulate("--predictions", "none", on=path)["workload"]["accept_length_mean"] == 1.0
+    lent = simulate("--predictions", "none", "--acceptance-from", str(trace), on=path)
+    assert lent["workload"]["accept_length_mean"] == pytest.approx(2.0)
+
+
+def test_a_histogram_is_enough(simulate: Simulate, tmp_path: Path) -> None:
+    path = tmp_path / "histogram.jsonl"
+    known = [
+        record(i, accept_lengths=None, output_tokens=31, verify_steps=10, correct_drafts_histogram=(2, 2, 2, 2, 2))
+        for i in range(10)
+    ]
+    write_records(path, known)
+    assert simulate("--predictions", "none", on=path)["workload"]["accept_length_mean"] == pytest.approx(3.0)
+
+
+def test_a_cost_model_is_fitted_and_used(
+    simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, cost = tmp_path / "timed.jsonl", tmp_path / "cost.json"
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(20):
+        ttft = 0.01 + 1e-4 * (20 + i)
+        steps = 3 + 11 * i % 60
+        rows.append(record(i, ttft_s=ttft, e2e_s=ttft + 0.02 * steps * float(rng.uniform(0.98, 1.02))))
+    write_records(path, rows)
+    assert run(["simulate", "--trace", str(path), "--fit-cost-model", str(cost)]) == 0
+    assert "20.0 ms alone" in capsys.readouterr().out.replace("19.9", "20.0").replace("20.1", "20.0")
+    found = simulate("--predictions", "none", "--cost-model", str(cost), "--policies", "fcfs")
+    assert found["workload"]["cost_model"]["step_s"] == pytest.approx(0.02, rel=0.02)
+    assert 0.02 < found["policies"]["fcfs"]["latency_s"]["mean"] < 60
+
+
+def test_the_report_is_one_file_with_the_honest_part(simulate: Simulate, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    simulate("--predictions", "noise:0.5", "--slots", "1", "--load", "0.9", "--seeds", "1", "--report", str(report))
+    html = report.read_text(encoding="utf-8")
+    for part in ("Where nothing is gained", "Latency", "Queue", "What each part of laps-sd adds", "laps-sd:paper"):
+        assert part in html
+
+
+def test_a_setting_changes_what_laps_sd_does(simulate: Simulate) -> None:
+    options = ("--predictions", "noise:0.3", "--slots", "1", "--load", "0.9", "--policies", "laps-sd")
+    assert simulate(*options)["policies"]["laps-sd"]["preemptions"] > 0
+    assert simulate(*options, "--set", "preemption=false")["policies"]["laps-sd"]["preemptions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--policies", "fcfs,best"), "unknown best"),
+        (("--load", "0.9", "--rate", "2"), "not both"),
+        (("--predictions", "noise:lots"), "0 to 10"),
+        (("--predictions", "bundle"), "needs --bundle"),
+        (("--predictions", "shuffled"), "needs something to spoil"),
+        (("--predictions", "nowhere.jsonl"), "not a file"),
+        (("--cost-model", "nowhere.json"), "no such file"),
+        (("--set", "magic=1"), "no such setting"),
+        (("--set", "margin=0"), "margin must lie in"),
+        (("--set", "margin=wide"), "expected float"),
+        (("--sweep", "0.5,fast"), "positive loads"),
+        (("--load", "-1"), "must be positive"),
+        (("--fit-cost-model", "cost.json"), "needs 3 requests"),
+    ],
+)
+def test_wrong_usage_is_said_in_one_sentence(
+    options: tuple[str, ...],
+    complaint: str,
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["simulate", "--trace", str(trace), *options]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "Traceback" not in said
+
+
+def test_a_trace_of_cut_requests_only_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cut.jsonl"
+    write_records(path, [record(1, finish_reason="length", max_new_tokens=1000)])
+    assert run(["simulate", "--trace", str(path)]) == 2
+    assert "nothing to replay" in capsys.readouterr().err
