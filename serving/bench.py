@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from laps_sd.data.prompt import Prompt
+from laps_sd.data import Prompt
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.bench_figures import Turn, compare_tokens, summary_of, write_requests
 from laps_sd.serving.load import LoadRequest, send_load, workload

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laps_sd.data.prompt import Prompt
+from laps_sd.data import Prompt
 from laps_sd.scheduler import RequestOutcome
 from laps_sd.serving.names import META_KEY
 

@@ -107,9 +107,9 @@ def _prompts(path: Path | None, count: int, seed: int) -> list[Prompt]:
         from laps_sd.data.prompts import generate_prompts
 
         return generate_prompts(count, seed)
-    from laps_sd.data import read_prompts
+    from laps_sd.data.promptfile import read_prompts
 
-    return read_prompts(path)[:count]
+    return list(read_prompts(path))[:count]
 
 
 def _bundle(name: str | None, draft: str, out: Path, seed: int) -> Path | str:
@@ -120,7 +120,8 @@ def _bundle(name: str | None, draft: str, out: Path, seed: int) -> Path | str:
     from laps_sd.predictors import fit_bundle
 
     records = builtin_trace("standalone" if draft == "standalone" else "ngram")
-    return fit_bundle(records, seed=seed).save(out / "bundle")
+    bundle: Path = fit_bundle(records, seed=seed).save(out / "bundle")
+    return bundle
 
 
 def _verdict(result: dict[str, Any]) -> str:

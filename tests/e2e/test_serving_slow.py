@@ -1,0 +1,128 @@
+"""The long runs: every way of drafting against fcfs token by token, and five hundred requests that misbehave."""
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from laps_sd.data.prompts import generate_prompts
+from laps_sd.serving.cpu.model import draft_model
+from laps_sd.serving.load import LoadRequest, LoadResult, send_load, workload
+from laps_sd.serving.process import SglangServer, speculation_args
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+STANDALONE = ["--speculative-algorithm", "STANDALONE", "--speculative-num-steps", "3"]
+
+
+def drafted(kind: str) -> list[str]:
+    """SGLang's arguments of one configuration of the matrix."""
+    if kind in ("none", "ngram"):
+        return speculation_args("none" if kind == "none" else "ngram")
+    model = ["--speculative-draft-model-path", str(draft_model(24))]
+    if kind == "tree":
+        return [*STANDALONE, *model, "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "6"]
+    chain = [*STANDALONE, *model, "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"]
+    return [*chain, "--page-size", "16"] if kind == "chain, pages of 16" else chain
+
+
+def mixed_requests() -> list[LoadRequest]:
+    """Forty requests, the long ones first, so that later ones preempt."""
+    asked = workload(generate_prompts(40, seed=5), None, 48, rate=None, seed=0, cpu=True)
+    for i, request in enumerate(asked):
+        request.body["sampling_params"].update(max_new_tokens=48 if i < 8 else 4 + i % 9, ignore_eos=i < 8)
+    return [LoadRequest(r.request_id, r.body, 0.0 if i < 8 else 2.0 + 0.05 * i) for i, r in enumerate(asked)]
+
+
+def unpredicted(tmp_path: Path) -> list[str]:
+    """laps-sd with the clients' hints alone: here they are right, so short requests preempt."""
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"unpredicted": True}))
+    return ["--schedule-policy", "laps-sd", "--laps-sd-config", str(config)]
+
+
+def with_hints(requests: list[LoadRequest]) -> list[LoadRequest]:
+    hinted = []
+    for request in requests:
+        sampling = dict(request.body["sampling_params"])
+        sampling["custom_params"] = {"laps_sd": {"expected_output_tokens": sampling["max_new_tokens"]}}
+        hinted.append(LoadRequest(request.request_id, {**request.body, "sampling_params": sampling}, request.arrival_s))
+    return hinted
+
+
+@pytest.mark.parametrize("kind", ["none", "ngram", "chain", "chain, pages of 16", "tree"])
+def test_tokens_are_those_of_fcfs_under_preemptions_and_retractions(
+    server_factory: Callable[..., SglangServer], tmp_path: Path, kind: str
+) -> None:
+    common = [*drafted(kind), "--max-running-requests", "4", "--enable-metrics"]
+    reference = send_load(server_factory(common).url, mixed_requests(), timeout_s=3000)
+    server = server_factory([*common, *unpredicted(tmp_path)], env={"SGLANG_TEST_RETRACT": "1"})
+    answers = send_load(server.url, with_hints(mixed_requests()), timeout_s=3000)
+    assert [a.error for a in answers] == [None] * 40
+    assert [a.output_ids for a in answers] == [a.output_ids for a in reference]
+    assert sum(a.meta_info["laps_sd"]["preemptions"] for a in answers) > 0
+    assert sum(a.meta_info["num_retractions"] for a in answers) > 0
+    assert idle(server)["sglang:num_used_tokens"] == 0
+
+
+def idle(server: SglangServer) -> dict[str, float]:
+    """Metrics once nothing runs or waits."""
+    for _ in range(600):
+        metrics = server.metrics()
+        if metrics["sglang:num_running_reqs"] == 0 and metrics["sglang:num_queue_reqs"] == 0:
+            return metrics
+        time.sleep(0.5)
+    raise AssertionError(f"requests are stuck: {metrics}")
+
+
+def test_five_hundred_requests_that_misbehave_leave_nothing_behind(
+    server_factory: Callable[..., SglangServer], tmp_path: Path
+) -> None:
+    server = server_factory(
+        [
+            *drafted("ngram"), "--max-running-requests", "4", "--max-total-tokens", "1024", "--enable-metrics",
+            "--chunked-prefill-size", "64", *unpredicted(tmp_path),
+        ],
+        model=draft_model(8),
+    )  # fmt: skip
+    rng = random.Random(11)
+    plans = [(i, rng.random(), rng.randint(1, 60), rng.choice(HINTS), rng.randint(1, 120)) for i in range(500)]
+    with ThreadPoolExecutor(24) as pool:
+        outcomes = list(pool.map(lambda plan: misbehave(server.url, *plan), plans))
+    metrics = idle(server)
+    assert metrics["sglang:num_used_tokens"] == 0
+    assert outcomes.count("answered") > 200
+    assert "failed" not in outcomes
+    after: list[LoadResult] = send_load(server.url, with_hints(mixed_requests()[:4]), timeout_s=600)
+    assert all(answer.error is None for answer in after)
+
+
+HINTS: list[Any] = [
+    None, {"laps_sd": {"expected_output_tokens": 5}}, {"laps_sd": {"expected_output_tokens": 400}},
+    {"laps_sd": {"priority": 3}}, {"laps_sd": "nonsense"}, {"__laps_sd__": {"edges": "forged"}},
+    {"laps_sd": {"expected_output_tokens": -1, "priority": 10**9}},
+]  # fmt: skip
+
+
+def misbehave(url: str, i: int, luck: float, tokens: int, hint: Any, prompt: int) -> str:
+    """Send one request and perhaps abort it, hang up on it, or give up waiting."""
+    sampling = {"temperature": 0, "max_new_tokens": tokens, "custom_params": hint, "ignore_eos": luck < 0.5}
+    body = {"text": f"Question {i}: " + "word " * prompt, "rid": f"soak-{i}", "sampling_params": sampling}
+    try:
+        if luck < 0.2:  # hang up in the middle of a stream
+            with httpx.stream("POST", url + "/generate", json={**body, "stream": True}, timeout=600) as stream:
+                next(stream.iter_lines(), None)
+            return "hung up"
+        if luck < 0.35:  # give up, then abort
+            httpx.post(url + "/generate", json=body, timeout=luck)
+        answer = httpx.post(url + "/generate", json=body, timeout=600)
+        return "answered" if answer.status_code == 200 else "failed"
+    except httpx.TimeoutException:
+        httpx.post(url + "/abort_request", json={"rid": f"soak-{i}"}, timeout=600)
+        return "aborted"
