@@ -10,6 +10,7 @@ from sglang.srt.runtime_context import get_parallel, get_spec
 from laps_sd.scheduler import make_policy
 from laps_sd.serving import install as hooking
 from laps_sd.serving import preemption
+from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.names import META_KEY, POLICY
@@ -21,6 +22,7 @@ from laps_sd.serving.wire import take_off
 
 _side: SchedulerSide | None = None
 _clock: StepClock | None = None  # only where there is a single rank: a clock differs from rank to rank
+_config = ServingConfig()
 _adder: Any = None
 
 
@@ -40,11 +42,11 @@ def validate_policy(original: Callable[..., Any], self: Any, policy: str, tree_c
 
 def init_schedule_policy(_result: None, self: Any) -> None:
     """Hook after ``Scheduler.init_schedule_policy``."""
-    global _side, _adder, _clock
+    global _side, _clock, _config, _adder
     launch = Launch.from_environment()
     if self.schedule_policy != POLICY or launch is None:
         return
-    config = launch.config
+    _config = config = launch.config
     _side = SchedulerSide(
         make_policy(POLICY, config.settings(), slots=self.max_running_requests),
         max_correct_drafts=most_correct_drafts(),
@@ -77,12 +79,11 @@ def drafts_of(num_draft_tokens: int, spec: Any) -> int:
 def get_prefill_adder_class(result: Any, self: Any) -> Any:
     """Hook after ``Scheduler.get_prefill_adder_class``."""
     global _adder
-    launch = Launch.from_environment()
-    if _side is None or launch is None:
+    if _side is None:
         return None
     if _adder is None:
         can_keep_kv = self.tree_cache.supports_prefix_sharing() and not self.tree_cache.supports_mamba()
-        _adder = preemption.adder_class(result, _side, launch.config, can_keep_kv=can_keep_kv)
+        _adder = preemption.adder_class(result, _side, _config, can_keep_kv=can_keep_kv)
     return _adder
 
 
