@@ -96,7 +96,11 @@ def _values(name: str, column: pa.Array) -> Sequence[Any]:
     if name == "extra":
         return [_extra(value) for value in values]
     if name not in COLUMN_NAMES:
-        return values if column.type in _NATIVE.values() else [msgspec.to_builtins(value, enc_hook=str) for value in values]
+        return (
+            values
+            if column.type in _NATIVE.values()
+            else [msgspec.to_builtins(value, enc_hook=str) for value in values]
+        )
     if pa.types.is_floating(column.type):
         values = [None if value != value else value for value in values]
         if pa.types.is_integer(_arrow_type(_HINTS[name])):

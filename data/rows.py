@@ -1,6 +1,7 @@
 """The rows of a file, whatever its kind: JSON lines, a JSON array or Parquet, told apart by the content."""
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,9 @@ from laps_sd.errors import InputError
 
 #: A line longer than this is no record; without a limit a binary file would be read into memory whole.
 LONGEST_LINE = 64 << 20
+_LONE_SURROGATE = (
+    "a text holds a lone surrogate (\\ud800 to \\udfff), which is no character and which UTF-8 cannot hold"
+)
 
 
 class Row(NamedTuple):
@@ -71,10 +75,10 @@ def _iter_lines(path: Path, file: io.BufferedReader, tolerance: Tolerance, longe
                 raise InputError(f"{where(path, 'line', number)}: expected at most {longest >> 20} MiB, it is longer")
             try:
                 value = decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if not line.isspace():
-                    value = _second_try(path, number, line, error, tolerance)
+                    value = _second_try(path, number, line, tolerance)
                     if value is not None:
                         yield Row("line", number, value)
                 continue
@@ -83,19 +87,28 @@ def _iter_lines(path: Path, file: io.BufferedReader, tolerance: Tolerance, longe
         tolerance.reject(f"{where(path, 'line', number + 1)}: {error}; fetch or write the file again")
 
 
-def _second_try(path: Path, number: int, line: bytes, error: Exception, tolerance: Tolerance) -> Any:
-    """Decode a first line without its byte-order mark; else reject the line with what is wrong with it."""
+def _second_try(path: Path, number: int, line: bytes, tolerance: Tolerance) -> Any:
+    """Decode what is JSON but for a byte-order mark or Python's Infinity and NaN, which SGLang's benchmark writes.
+
+    Else reject the line with what is wrong with it, and return None.
+    """
     try:
-        return msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as again:
-        error = again
-    tolerance.reject(f"{where(path, 'line', number)}: expected one JSON object, {_json_fault(line, error)}")
+        if b"Infinity" not in line and b"NaN" not in line:
+            return msgspec.json.decode(line)
+        value = json.loads(line)
+        msgspec.json.encode(value)  # Python's decoder lets lone surrogates pass, its encoder does not
+        return value
+    except UnicodeEncodeError:
+        fault = _LONE_SURROGATE
+    except (msgspec.MsgspecError, ValueError, RecursionError) as again:
+        fault = _json_fault(line, again)
+    tolerance.reject(f"{where(path, 'line', number)}: expected one JSON object, {fault}")
     return None
 
 
 def _json_fault(line: bytes, error: Exception) -> str:
     if b"\\ud" in line.lower() and "truncated" in str(error) and line.rstrip().endswith(b"}"):
-        return "a text holds a lone surrogate (\\ud800 to \\udfff), which is no character and which UTF-8 cannot hold"
+        return _LONE_SURROGATE
     text = line[:40].decode("utf-8", "replace").rstrip()
     return f"got {text + ('…' if len(line) > 40 else '')!r} ({error})"
 

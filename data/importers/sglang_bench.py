@@ -1,7 +1,9 @@
 """Result lines of ``python -m sglang.benchmark.serving --output-details``: one line per run, lists over its requests.
 
-Format read in SGLang 0.5.23, ``benchmark/serving.py``. Unless the run had ``--disable-ignore-eos`` the benchmark forces
-every answer to a length of its own choosing: those lengths say nothing about the model and are taken as censored.
+Format read in SGLang 0.5.23, ``benchmark/serving.py``. Two traps. Unless the run had ``--disable-ignore-eos`` the
+benchmark forces every answer to a length of its own choosing: those lengths say nothing about the model and are taken
+as censored. And the OpenAI backends write the length asked for where the server streams no usage: for runs with natural
+ends their answers are counted again from the text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from laps_sd.data.badrows import Tolerance
-from laps_sd.data.importers.options import ImportOptions
+from laps_sd.data.importers.options import ImportOptions, count_tokens
 from laps_sd.data.metainfo import from_server_info
 from laps_sd.data.rows import Row, iter_rows
 
 #: A line holds the time of every token of a whole run.
 _LONGEST = 1 << 30
+_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors", "generated_texts")
+#: The backend whose lengths are the server's own counts.
+_NATIVE = "sglang"
 
 
 def rows(path: Path, tolerance: Tolerance, options: ImportOptions) -> Iterator[Row]:
@@ -28,31 +33,36 @@ def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
     name, run = value
     if not isinstance(run, Mapping) or "input_lens" not in run or "output_lens" not in run:
         raise ValueError("input_lens, output_lens: expected a list each (run the benchmark with --output-details)")
-    lists = {key: run.get(key) for key in ("input_lens", "output_lens", "ttfts", "itls", "errors")}
+    lists = {key: run.get(key) for key in _LISTS}
     count = len(run["input_lens"]) if isinstance(run["input_lens"], list) else -1
     for key, values in lists.items():
         if values is not None and (not isinstance(values, list) or len(values) != count):
             raise ValueError(f"{key}: expected one value per request, as many as in input_lens")
+    recount = options.natural_ends and run.get("backend") != _NATIVE
+    if recount and options.tokenizer is None:
+        raise ValueError(
+            f"output_lens: expected the lengths produced, the {run.get('backend')} backend wrote those asked for "
+            "(add --tokenizer to count the texts)"
+        )
     info = run.get("server_info")
-    shared = options.complete(
-        {
-            "source": f"sglang-bench:{run.get('dataset_name')}",
-            **(from_server_info(info) if isinstance(info, dict) else {}),
-        }
-    )
-    if options.source is not None:
-        shared["source"] = options.source
+    shared = options.complete(from_server_info(info) if isinstance(info, Mapping) else {})
+    shared.setdefault("source", f"sglang-bench:{run.get('dataset_name')}")
+    requests = [{key: values and values[i] for key, values in lists.items()} for i in range(count)]
     return [
-        {"request_id": f"{name}/{i}", **shared, **_request({k: v and v[i] for k, v in lists.items()}, options)}
-        for i in range(count)
+        {"request_id": f"{name}/{i}", **shared, **_request(one, recount, options)} for i, one in enumerate(requests)
     ]
 
 
-def _request(one: dict[str, Any], options: ImportOptions) -> dict[str, Any]:
+def _request(one: dict[str, Any], recount: bool, options: ImportOptions) -> dict[str, Any]:
     fields: dict[str, Any] = {"prompt_tokens": one["input_lens"]}
     if one["errors"]:
         return {**fields, "output_tokens": one["output_lens"] or 0, "finish_reason": "abort"}
-    if options.natural_ends:
+    if recount:
+        produced = count_tokens(one["generated_texts"] or "", options.tokenizer) + 1  # the end-of-sequence token
+        fields.update(options.capped(min(produced, one["output_lens"])))
+        if produced >= one["output_lens"]:
+            fields["finish_reason"] = "length"
+    elif options.natural_ends:
         fields.update(options.capped(one["output_lens"]))
     else:
         fields.update(output_tokens=one["output_lens"], finish_reason="length")

@@ -76,7 +76,11 @@ def test_a_missing_field_is_named(write_lines, good_row, missing):
         (b'"text"', "line 2: expected an object with the fields of a record, got str"),
         (b"null", "line 2: expected an object with the fields of a record, got NoneType"),
         (b'{"request_id": "\xff"}', "line 2: expected one JSON object, got "),
-        (b'{"request_id": NaN}', "line 2: expected one JSON object, got "),
+        (b'{"request_id": NaN}', "line 2: request_id: expected text, got nan"),
+        (
+            b'{"request_id": "a", "e2e_s": Infinity, "prompt": "\\ud800"}',
+            "line 2: expected one JSON object, a text holds",
+        ),
         (b'{"prompt": "\\ud800"}', "line 2: expected one JSON object, a text holds a lone surrogate"),
         (b"\x00\x01\x02", "line 2: expected one JSON object, got "),
     ],
