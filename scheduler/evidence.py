@@ -11,9 +11,12 @@ from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
 from laps_sd.scheduler.survival import SurvivalCurve
 
-_EDGES = [0, *np.unique(np.geomspace(8, 32768, 30).astype(int)).tolist()]
+_EDGES = [0, *np.unique(np.geomspace(8, 32768, 39).astype(int)).tolist()]
 _PRIOR_MEAN = 256.0  # tokens: memoryless, so that without evidence requests are served first come, first served
 _PRIOR_WEIGHT = 8.0  # requests at risk, per bucket
+_PRIOR_CORRELATION = 0.5  # of a predictor worth deploying
+_TELLING_SPREAD = 0.5  # standard deviation of log predicted steps from which every finished request counts fully
+_LOOK_EVERY = 16  # finished requests between two looks at the evidence, at first
 
 
 class Evidence:
@@ -24,7 +27,9 @@ class Evidence:
     population : SurvivalCurve
         Output length of all requests: hazards per bucket from requests that passed it, finished or not.
     accept_length : float
-        Tokens per verify step of all requests.
+        Tokens per verify step of all requests, as of the last look.
+    experienced : bool
+        Whether enough requests finished for a first look.
     trust : float
         0 to 1: how far predictions are believed, from the correlation of log predicted and log real steps.
     """
@@ -37,13 +42,22 @@ class Evidence:
         self._tokens = settings.accept_length * settings.accept_strength
         self._steps = settings.accept_strength
         self._finished = 0
-        self._next_look = 16
+        self._next_look = _LOOK_EVERY
         self.population = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
+        self.accept_length = settings.accept_length
+        self.experienced = False
         self.trust = 1.0
 
-    @property
-    def accept_length(self) -> float:
-        return self._tokens / self._steps
+    def tokens_left(self, g: int, cap: int | None) -> float:
+        """Expected remaining tokens of a request of which nothing is known but the ``g`` tokens produced."""
+        if not self.experienced:  # memoryless, exactly: first come, first served
+            return min(_PRIOR_MEAN, max(cap - g, 0)) if cap is not None else _PRIOR_MEAN
+        return self.population.mean(g, cap)
+
+    def stepped(self, tokens: int) -> None:
+        """Count one verify step of any request."""
+        self._tokens += tokens
+        self._steps += 1
 
     def passed(self, state: RequestState) -> None:
         """Count the request at risk in every bucket that it has reached."""
@@ -56,8 +70,6 @@ class Evidence:
         """Learn from a request that ended by itself; return whether it is time to place everybody anew."""
         self.passed(state)
         self._ended[state.risk_bucket] += 1
-        self._tokens += state.generated
-        self._steps += state.steps
         if state.predicted_steps > 0 and state.steps > 0:
             x, y = log(state.predicted_steps), log(state.steps)
             self._moments *= 1 - 1 / self._settings.memory
@@ -65,21 +77,27 @@ class Evidence:
         self._finished += 1
         if self._finished < self._next_look:
             return False
-        self._next_look += min(self._next_look, self._settings.memory // 2)
+        self._next_look += max(_LOOK_EVERY, self._finished // 8)
         self._look()
         return True
 
     def correlation(self) -> float:
-        """Correlation of log predicted and log real steps, shrunk towards a good one while there is little evidence."""
+        """Correlation of log predicted and log real steps, shrunk towards a good one while there is little evidence.
+
+        Finished requests whose predictions were all alike say little about how well others are ranked: evidence
+        counts by the spread of the predictions.
+        """
         n, x, y, xx, yy, xy = self._moments
-        prior = self._settings.trust_prior
         if n < 3:
-            return 0.5
-        spread = (xx - x * x / n) * (yy - y * y / n)
-        r = (xy - x * y / n) / sqrt(spread) if spread > 1e-12 else 0.0
-        return float((n * r + prior * 0.5) / (n + prior))
+            return _PRIOR_CORRELATION
+        spread_x, spread_y = xx - x * x / n, yy - y * y / n
+        r = (xy - x * y / n) / sqrt(spread_x * spread_y) if min(spread_x, spread_y) > 1e-9 else 0.0
+        weight, prior = min(n, spread_x / _TELLING_SPREAD**2), self._settings.trust_prior
+        return float((weight * r + prior * _PRIOR_CORRELATION) / max(weight + prior, 1e-9))
 
     def _look(self) -> None:
+        self.experienced = True
+        self.accept_length = max(self._tokens / self._steps, 1.0)
         if self._settings.trust:
             low, high = self._settings.trust_low, self._settings.trust_high
             self.trust = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)

@@ -59,6 +59,7 @@ class LapsSd(Policy):
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
         state.on_step(k, n, tokens)
+        self.evidence.stepped(tokens)
         if state.steps % self.settings.refresh_steps == 0:
             self.evidence.passed(state)
             self.place(state)
@@ -102,22 +103,22 @@ class LapsSd(Policy):
         """
         g, cap, trust = state.generated, state.max_new_tokens, self.evidence.trust
         curve, population = self._curve(state), self.evidence.population
-        own = self._index(curve, g, cap)
-        if trust == 1 or curve is population:
+        if curve is population:
+            return self.evidence.tokens_left(g, cap)
+        own = curve.gittins(g, cap) if self.settings.index == "gittins" else curve.mean(g, cap)
+        if trust == 1:
             return own
         weight = trust * curve.survive(g)
         weight /= weight + (1 - trust) * population.survive(g)
-        return weight * own + (1 - weight) * self._index(population, g, cap)
-
-    def _index(self, length: SurvivalCurve, g: int, cap: int | None) -> float:
-        return length.gittins(g, cap) if self.settings.index == "gittins" else length.mean(g, cap)
+        return weight * own + (1 - weight) * self.evidence.tokens_left(g, cap)
 
     def _steps_per_token(self, state: RequestState) -> float:
         """E[1/m] of the request's own posterior, or of all requests as far as its prior is not to be believed."""
         own, trust = state.posterior.steps_per_token(), 0.0 if state.prediction is None else self.evidence.trust
         if trust == 1:
             return own
-        weight = max(trust, state.steps / (state.steps + _OWN_STEPS))
+        known = state.steps / (state.steps + _OWN_STEPS) if self.evidence.experienced else 0.0
+        weight = max(trust, known)
         return weight * own + (1 - weight) / self.evidence.accept_length
 
     def _curve(self, state: RequestState) -> SurvivalCurve:

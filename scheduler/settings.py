@@ -91,7 +91,7 @@ class Settings:
     first_threshold: float = 4.0
     factor: float = 1.15
     levels: int = 64
-    stability: float = 0.35
+    stability: float = 0.5
     use_length: bool = True
     use_acceptance: bool = True
     use_posterior: bool = True
@@ -105,9 +105,9 @@ class Settings:
     patience: float = 100.0
     patience_floor: float = 16.0
     trust: bool = True
-    trust_low: float = 0.05
-    trust_high: float = 0.25
-    trust_prior: float = 24.0
+    trust_low: float = 0.15
+    trust_high: float = 0.35
+    trust_prior: float = 16.0
     memory: int = 512
     refresh_steps: int = 8
     kv_quantile: float = 0.8
