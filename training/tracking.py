@@ -57,6 +57,7 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     try:
+        _reach(mlflow, uri)
         yield mlflow
     except LapsError:
         raise
@@ -65,6 +66,13 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
     finally:
         mlflow.set_tracking_uri(before)
         mlflow.set_registry_uri(registry)
+
+
+def _reach(mlflow: Any, uri: str) -> None:
+    try:
+        mlflow.MlflowClient().search_experiments(max_results=1)
+    except Exception as error:  # every kind of store has failures of its own
+        raise WorkError(f"the MLflow store {_without_password(uri)} cannot be reached: {_first_line(error)}") from error
 
 
 def experiment_id(mlflow: Any, name: str) -> str:
