@@ -142,9 +142,10 @@ class Settings:
             patience=1e9,
         )
 
-    def names(self) -> list[str]:
+    @classmethod
+    def names(cls) -> list[str]:
         """Return the names of all settings."""
-        return [f.name for f in fields(self)]
+        return [f.name for f in fields(cls)]
 
 
 _BOUNDS: dict[str, tuple[float, float]] = {
