@@ -117,9 +117,9 @@ def feed(posterior: AcceptancePosterior, tokens: NDArray[Any], proposed: NDArray
 
 def proposed_drafts(record: RequestRecord, drafts: int | None, tokens: NDArray[Any]) -> NDArray[Any]:
     """Return how many drafts each step proposed: as recorded, else the run's draft length."""
-    if record.draft_lengths is not None:
-        return np.maximum(np.array(record.draft_lengths), tokens - 1)
-    return np.maximum(np.full(len(tokens), drafts or 0), tokens - 1)
+    known = np.full(len(tokens), drafts or 0) if record.draft_lengths is None else np.array(record.draft_lengths)
+    proposed: NDArray[Any] = np.maximum(known, tokens - 1)
+    return proposed
 
 
 def cross_validated_priors(records: Sequence[RequestRecord], folds: int = 5, seed: int = 0) -> list[AcceptancePrior]:
