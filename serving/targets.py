@@ -251,7 +251,10 @@ def attributes_of(cls: type) -> set[str]:
     names: set[str] = set()
     for base in cls.__mro__[:-1]:
         names.update(vars(base), getattr(base, "__annotations__", {}))
-        tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError):  # written in C, as msgspec's base class: it has what `vars` shows
+            continue
         names.update(
             node.attr
             for node in ast.walk(tree)
