@@ -12,6 +12,7 @@ import numpy as np
 
 from laps_sd.data.groups import normalised
 from laps_sd.data.schema import COLUMN_NAMES, RequestRecord
+from laps_sd.errors import InputError
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 
@@ -92,6 +93,8 @@ def describe(records: Iterable[RequestRecord]) -> dict[str, Any]:
             words[_digest(normalised(record.prompt))] += 1
         if record.group is not None:
             groups.add(record.group)
+    if not everything.output_tokens:
+        raise InputError("there are no records to describe")
     prompts = sum(texts.values())
     return {
         **everything.summary(),
