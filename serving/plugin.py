@@ -64,7 +64,7 @@ def go_active(args: Namespace) -> None:
     try:
         launch = read_launch(args)
         check_sglang(allow_untested=launch.config.allow_untested_sglang)
-        install(launch, args)
+        launch = install(launch, args)
     except LapsError as error:
         refuse(str(error))
     except Exception as error:  # whatever it is, serving on without us is worse

@@ -3,6 +3,7 @@
 import atexit
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
 
 from sglang.srt.managers.io_struct import GenerateReqInput
@@ -10,6 +11,7 @@ from sglang.srt.runtime_context import get_observability, get_serving, get_spec
 
 from laps_sd.data.metainfo import from_server_info
 from laps_sd.predictors import PredictorBundle
+from laps_sd.predictors.acceptance import PromptAcceptance
 from laps_sd.serving import install as hooking
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import TokenizerMetrics
@@ -21,10 +23,14 @@ from laps_sd.serving.tokenizer_side import ServerFacts, TokenizerSide
 _side: TokenizerSide | None = None
 
 
-def install(launch: Launch, args: Namespace) -> None:
-    """Load the bundle and hook this process; a second call replaces the first one's side."""
+def install(launch: Launch, args: Namespace) -> Launch:
+    """Load the bundle and hook this process; return the options completed by what the bundle was fitted with.
+
+    A second call replaces the first one's side.
+    """
     global _side
     bundle = None if launch.bundle is None else PredictorBundle.load(launch.bundle)
+    launch = with_fitted_posterior(launch, bundle, args)
     first = _side is None
     _side = TokenizerSide(bundle, launch, server_facts, server_metrics)
     atexit.register(_side.close)
@@ -33,6 +39,21 @@ def install(launch: Launch, args: Namespace) -> None:
         hooking.apply()
     if absent := hooking.missing(TOKENIZER_TARGETS, HOOKS):
         refuse(f"another plugin holds {', '.join(absent)}; remove it (SGLANG_PLUGINS selects plugins by name)")
+    return launch
+
+
+def with_fitted_posterior(launch: Launch, bundle: PredictorBundle | None, args: Namespace) -> Launch:
+    """Let the scheduler update acceptance with the constants that were fitted with the bundle's priors.
+
+    An operator who sets ``policy.posterior`` is obeyed.
+    """
+    if bundle is None or "posterior" in launch.config.policy or not isinstance(bundle.acceptance, PromptAcceptance):
+        return launch
+    info = {**vars(args), "served_model_name": args.served_model_name or args.model_path}
+    facts = ServerFacts(**from_server_info(info))
+    fitted = bundle.acceptance.posterior_settings(facts.draft, facts.max_correct_drafts, facts.model)
+    policy = {**launch.config.policy, "posterior": asdict(fitted)}
+    return replace(launch, config=launch.config.model_copy(update={"policy": policy}))
 
 
 def server_facts() -> ServerFacts:

@@ -86,13 +86,13 @@ class TokenizerSide:
         request = prediction = None
         priority = 0
         try:
-            self._look_at_server()
+            facts = self._look_at_server()
             hints = read_hints(params.custom_params, self._config.hints)
             if hints.rejected and self._metrics is not None:
                 self._metrics.rejected_hints(hints.rejected)
             priority = hints.priority
-            request = as_request(params, tokenizer, text, token_ids)
-            prediction = self._predict(request)
+            request = as_request(params, tokenizer, text, token_ids, facts.model)
+            prediction = self._predict(request, facts)
             prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
         except Exception as error:  # the client must not learn of our troubles
             self._count("failed")
@@ -121,16 +121,16 @@ class TokenizerSide:
         if self._recorder is not None:
             self._recorder.close()
 
-    def _look_at_server(self) -> None:
+    def _look_at_server(self) -> ServerFacts:
         if self._facts is None:
             self._facts = self._make_facts()
             self._metrics = self._make_metrics()
+        return self._facts
 
-    def _predict(self, request: PromptRequest | None) -> Prediction | None:
+    def _predict(self, request: PromptRequest | None, facts: ServerFacts) -> Prediction | None:
         if request is None:
             self._count("no text")
             return None
-        facts = self._facts or ServerFacts()
         outcome = self._predictor.predict(request, draft=facts.draft, max_correct_drafts=facts.max_correct_drafts)
         if outcome.prediction is None:
             self._count(outcome.reason)
@@ -169,7 +169,9 @@ class TokenizerSide:
             self._metrics.unrecorded()
 
 
-def as_request(params: Any, tokenizer: Any, text: str | None, token_ids: list[int] | None) -> PromptRequest | None:
+def as_request(
+    params: Any, tokenizer: Any, text: str | None, token_ids: list[int] | None, model: str | None = None
+) -> PromptRequest | None:
     """What is known of a request at its arrival; None for one without text (embeddings as input)."""
     if isinstance(text, str):
         prompt = canonical(text=text, tokenizer=tokenizer)
@@ -183,5 +185,6 @@ def as_request(params: Any, tokenizer: Any, text: str | None, token_ids: list[in
         max_new_tokens=params.max_new_tokens,
         # SGLang has turned temperature 0 into "the best token at temperature 1" by now.
         temperature=0.0 if params.top_k == 1 else params.temperature,
+        model=model,
         turns=prompt.turns,
     )

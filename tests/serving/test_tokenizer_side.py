@@ -70,7 +70,7 @@ def test_a_request_leaves_with_its_prediction(prediction: Any) -> None:
     request, obj = arrive(make(bundle))
     carried = take_off(request.sampling_params)
     assert carried.prediction is not None
-    assert bundle.asked == [PromptRequest("Hello", prompt_tokens=3, max_new_tokens=64, temperature=0.0)]
+    assert bundle.asked == [PromptRequest("Hello", prompt_tokens=3, max_new_tokens=64, temperature=0.0, model="model")]
     assert bundle.server == [{"draft": "NGRAM", "max_correct_drafts": 7}]
     assert obj.laps_sd.prediction is bundle._prediction
 
