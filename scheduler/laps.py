@@ -8,17 +8,22 @@ predicted length, conditioned on the tokens produced, and its acceptance posteri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
-from math import log
+from heapq import heappop, heappush, nlargest
+from math import inf, log
+from operator import attrgetter
 
 from laps_sd.scheduler.evidence import Evidence
-from laps_sd.scheduler.policy import Policy, by_key
+from laps_sd.scheduler.policy import Policy
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
 from laps_sd.scheduler.survival import SurvivalCurve
 
 _OWN_STEPS = 16  # verify steps after which a request's own acceptance counts as much as that of all requests
+
+_TRIES = 4  # running requests that are asked to give way before the candidate is told to wait
+
+by_yields = attrgetter("yields")
 
 
 class LapsSd(Policy):
@@ -147,6 +152,10 @@ class LapsSd(Policy):
             state.key = (tier, 0, float(state.deadline), state.arrival)
         else:
             state.key = (tier, state.level, order, state.arrival)
+        if state.running:
+            gain = state.level if self.settings.index == "attained" else state.work - self._recompute(state)
+            kept = state.overdue or state.preemptions >= self.settings.max_preemptions
+            state.yields = (-state.priority, -inf if kept else gain, state.arrival)
 
     def level(self, service: float) -> int:
         """Return the queue for this service in verify steps: the least k with service <= q0 · f^k."""
@@ -159,14 +168,9 @@ class LapsSd(Policy):
 
     def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
         """Return who gives way: a running request of a lower queue, the one from which most is gained."""
-        if not (self.preemptive and running):
+        if not self.preemptive:
             return None
-        place = candidate.key[:2]
-        if max(running, key=by_key).key[:2] <= place:
-            return None
-        rivals = [s for s in running if s.key[:2] > place and self._gives_way(s, candidate)]
-        rivals.sort(key=lambda s: (s.priority, self._recompute(s) - s.work, s.arrival))
-        for state in rivals:
+        for state in nlargest(_TRIES, running, key=by_yields):
             self.place(state)  # it has run since its place was computed
             if self._gives_way(state, candidate):
                 return state
@@ -179,7 +183,7 @@ class LapsSd(Policy):
         rest; overdue requests keep theirs too.
         """
         settings = self.settings
-        if state.preemptions >= settings.max_preemptions:
+        if state.preemptions >= settings.max_preemptions or candidate.key[:2] >= state.key[:2]:
             return False
         if state.priority != candidate.priority:
             return state.priority < candidate.priority

@@ -47,6 +47,8 @@ class RequestState:
         Round from which it is overdue, if it waits.
     key : tuple
         Its place among the others; kept by the policy.
+    yields : tuple
+        How readily it gives its slot away, the most ready highest; kept by policies that preempt.
     """
 
     arrival: int
@@ -71,6 +73,7 @@ class RequestState:
     risk_bucket: int = -1
     predicted_steps: float = 0.0
     key: Key = field(default=(0.0, 0.0, 0.0, 0))
+    yields: tuple[float, float, int] = field(default=(0.0, 0.0, 0))
 
     @property
     def context_tokens(self) -> int:
