@@ -7,9 +7,11 @@ and emits k + 1 tokens (the bonus token included). Hence the mean m(α, n) = (1 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import acos, cos, exp, lgamma, log, log1p, sqrt
 
 
+@lru_cache(maxsize=64)
 def half_width(level: float) -> float:
     """Return w such that a Student t with 4 degrees of freedom lies in [−w, w] with probability ``level``.
 
