@@ -1,0 +1,97 @@
+"""What the acceptance posterior costs, and how it does on a trace: the table of docs/acceptance.md.
+
+    python benchmarks/bench_posterior.py                      microseconds per call
+    python benchmarks/bench_posterior.py TRACE [TRACE …]      errors and coverage, grouped out-of-fold, as Markdown
+
+A trace holds request records with prompt text and accept lengths (Parquet or JSON lines, one run each).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from timeit import timeit
+from typing import Any
+
+from laps_sd.data import read_records
+from laps_sd.predictors.acceptance import AcceptancePrior
+from laps_sd.predictors.acceptance_evaluation import cross_validated_priors, evaluate_acceptance
+from laps_sd.predictors.acceptance_runs import has_acceptance
+from laps_sd.scheduler.posterior import PosteriorSettings, make_posterior
+
+CALLS = {
+    "make": "make_posterior(2.5, 24.0, settings, 5)",
+    "update": "posterior.update(3, 5)",
+    "mean": "posterior.mean()",
+    "steps_per_token": "posterior.steps_per_token()",
+    "stable": "posterior.stable(0.35)",
+    "predictive_interval": "posterior.predictive_interval(0.8, 40)",
+    "copy": "posterior.copy()",
+}
+STEPS = ("0", "4", "8", "16", "32")
+
+
+def costs(repeats: int = 2000) -> None:
+    """Print microseconds per call of each model."""
+    print("| call, µs | shrunken | beta | dirichlet |\n|---|---|---|---|")
+    for name, call in CALLS.items():
+        cells = []
+        for kind in ("shrunken", "beta", "dirichlet"):
+            settings = PosteriorSettings(kind=kind)
+            scope = {
+                "make_posterior": make_posterior,
+                "settings": settings,
+                "posterior": make_posterior(2.5, 24.0, settings, 5),
+            }
+            best = min(timeit(call, globals=scope, number=repeats // 5) for _ in range(5))
+            cells.append(f"{best / (repeats // 5) * 1e6:.2f}")
+        print(f"| `{name}` | {' | '.join(cells)} |")
+
+
+def accuracy(paths: Sequence[str]) -> None:
+    """Print errors and coverage of each trace, for the fitted posterior and for the plain Beta beside it."""
+    print(
+        "| run | requests | τ at arrival | κ | discount, dispersion, drift | error % of the rest after 0/4/8/16/32:"
+        " prompt prior | run's mean | running mean | 80 % interval covers % after 8/16/32 | plain Beta |\n"
+        "|---|---|---|---|---|---|---|---|---|---|"
+    )
+    for path in paths:
+        records = [r for r in read_records(path) if r.prompt is not None and has_acceptance(r)]
+        priors = cross_validated_priors(records)
+        figures = evaluate_acceptance(records, priors)
+        plain = evaluate_acceptance(records, [plain_beta(p) for p in priors])
+        if figures is None or plain is None:
+            continue
+        first = priors[0]
+        constants = first.settings
+        tau = figures["kendall_tau"]
+        cells = [
+            Path(path).name.split(".")[0],
+            str(figures["n"]),
+            "–" if tau is None else f"{tau:.2f}",
+            f"{first.strength:.0f}",
+            f"{constants.discount:g}, {constants.dispersion:.2f}, {constants.drift:.2f}",
+            *(percent(figures[f"mape_accept_length{end}"], STEPS) for end in ("", "_unseeded", "_raw")),
+            *(percent(each["coverage_80"], STEPS[2:], 0) for each in (figures, plain)),
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def plain_beta(prior: AcceptancePrior) -> AcceptancePrior:
+    """Return the same prior with the conjugate Beta, neither tempered nor discounted nor drifting."""
+    settings = PosteriorSettings(kind="beta", discount=1.0, temper=1.0, drift=0.0)
+    return replace(prior, settings=settings)
+
+
+def percent(values: dict[str, Any], steps: Sequence[str], digits: int = 1) -> str:
+    """Return shares as percentages, "–" where there is none."""
+    return " / ".join("–" if values[s] is None else f"{100 * values[s]:.{digits}f}" for s in steps)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        accuracy(sys.argv[1:])
+    else:
+        costs()
