@@ -1,9 +1,8 @@
 """What is in a trace: counts, distributions, duplicates, and the same by source, category and draft."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from laps_sd.data.groups import normalised
 from laps_sd.data.schema import COLUMN_NAMES, RequestRecord
+from laps_sd.data.seen import SeenIds
 from laps_sd.errors import InputError
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -19,24 +19,24 @@ _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 @dataclass
 class _Gathered:
-    """The numbers of some rows."""
+    """The numbers of some rows: how often each length occurs, so that ten million rows take no more room than a few."""
 
-    output_tokens: list[int] = field(default_factory=list)
-    prompt_tokens: list[int] = field(default_factory=list)
-    accept_lengths: list[float] = field(default_factory=list)
+    output_tokens: Counter[float] = field(default_factory=Counter)
+    prompt_tokens: Counter[float] = field(default_factory=Counter)
+    accept_lengths: Counter[float] = field(default_factory=Counter)
     censored: int = 0
 
     def add(self, record: RequestRecord) -> None:
-        self.output_tokens.append(record.output_tokens)
+        self.output_tokens[record.output_tokens] += 1
         if record.prompt_tokens:
-            self.prompt_tokens.append(record.prompt_tokens)
+            self.prompt_tokens[record.prompt_tokens] += 1
         accept_length = record.accept_length
         if accept_length is not None:
-            self.accept_lengths.append(accept_length)
+            self.accept_lengths[round(accept_length, 4)] += 1
         self.censored += record.censored
 
     def summary(self) -> dict[str, Any]:
-        n = len(self.output_tokens)
+        n = self.output_tokens.total()
         return {
             "n": n,
             "censored_share": self.censored / n,
@@ -46,18 +46,54 @@ class _Gathered:
         }
 
 
-def distribution(values: list[int] | list[float]) -> dict[str, float] | None:
-    """Return count, mean, extremes and quantiles of some numbers; None when there are none."""
-    if not values:
+class _Repeats:
+    """Counts texts that were there before, eight bytes a text."""
+
+    def __init__(self) -> None:
+        self.texts = 0
+        self._repeated = 0
+        self._seen = SeenIds()
+        self._block: list[str] = []
+
+    def add(self, text: str) -> None:
+        self.texts += 1
+        self._block.append(text)
+        if len(self._block) >= 256:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._repeated += len(self._seen.repeated(self._block))
+        self._block = []
+
+    @property
+    def repeated(self) -> int:
+        self._flush()
+        return self._repeated
+
+
+def distribution(counts: Mapping[float, int]) -> dict[str, float] | None:
+    """Return count, mean, extremes and quantiles (linear interpolation); None when there are no numbers.
+
+    Parameters
+    ----------
+    counts
+        How often each value occurs.
+    """
+    if not counts:
         return None
-    array = np.asarray(values, dtype=float)
-    quantiles = np.quantile(array, list(_QUANTILES.values()))
+    values = np.array(sorted(counts), dtype=float)
+    times = np.array([counts[value] for value in sorted(counts)])
+    ends = np.cumsum(times)
+    n = int(ends[-1])
+    places = np.array(list(_QUANTILES.values())) * (n - 1)
+    below, above = (values[np.searchsorted(ends, at, side="right")] for at in (np.floor(places), np.ceil(places)))
+    quantiles = below + (above - below) * (places - np.floor(places))
     return {
-        "n": array.size,
-        "mean": float(array.mean()),
-        "min": float(array.min()),
+        "n": n,
+        "mean": float(values @ times / n),
+        "min": float(values[0]),
         **{name: float(value) for name, value in zip(_QUANTILES, quantiles, strict=True)},
-        "max": float(array.max()),
+        "max": float(values[-1]),
     }
 
 
@@ -77,7 +113,7 @@ def describe(records: Iterable[RequestRecord]) -> dict[str, Any]:
     known: Counter[str] = Counter()
     ends: Counter[str] = Counter()
     extra: Counter[str] = Counter()
-    texts, words, groups = Counter[bytes](), Counter[bytes](), set[str]()
+    texts, words, groups = _Repeats(), _Repeats(), set[str]()
     for record in records:
         everything.add(record)
         for name, parts in by.items():
@@ -89,20 +125,19 @@ def describe(records: Iterable[RequestRecord]) -> dict[str, Any]:
         known.update(name for name, value in values if value is not None)
         extra.update(record.extra.keys())
         if record.prompt is not None:
-            texts[_digest(record.prompt)] += 1
-            words[_digest(normalised(record.prompt))] += 1
+            texts.add(record.prompt)
+            words.add(normalised(record.prompt))
         if record.group is not None:
             groups.add(record.group)
     if not everything.output_tokens:
         raise InputError("there are no records to describe")
-    prompts = sum(texts.values())
     return {
         **everything.summary(),
         "finish_reasons": dict(ends),
         "prompts": {
-            "n": prompts,
-            "exact_duplicates": prompts - len(texts),
-            "same_words": prompts - len(words),
+            "n": texts.texts,
+            "exact_duplicates": texts.repeated,
+            "same_words": words.repeated,
             "groups": len(groups) or None,
         },
         **{
@@ -112,7 +147,3 @@ def describe(records: Iterable[RequestRecord]) -> dict[str, Any]:
         "fields": {name: known[name] for name in COLUMN_NAMES},
         "unknown_columns": dict(sorted(extra.items())) or None,
     }
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -19,7 +19,7 @@ def regenerate(draft: Draft, out: Path, requests: int | None) -> None:
     args = [*speculation_args(draft), "--max-running-requests", str(CONCURRENCY), "--enable-metrics"]
     with SglangServer(args, cpu=True, model=model, log=out.with_name(f"{out.name}.server.log")) as server:
         collect_with_bar(
-            server.url,
+            server.wait_ready().url,
             prompts,
             out,
             concurrency=CONCURRENCY,

@@ -1,8 +1,12 @@
 """What `data describe` says about a trace, and the other verbs of `data`."""
 
 import json
+from collections import Counter
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laps_sd.cli import run
 from laps_sd.data import read_records, write_records
@@ -39,7 +43,15 @@ def test_counts_distributions_duplicates_and_parts(records):
 
 
 def test_a_part_without_numbers_is_null_and_never_made_up():
-    assert distribution([]) is None
+    assert distribution({}) is None
+
+
+@given(st.lists(st.integers(0, 50), min_size=1))
+def test_quantiles_are_those_of_the_single_values(values):
+    found = distribution(Counter(values))
+    assert found["mean"] == pytest.approx(np.mean(values))
+    for name, share in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        assert found[name] == pytest.approx(np.quantile(values, share))
 
 
 def test_the_command_line_describes_in_a_table_json_and_a_page(records, tmp_path, capsys):
