@@ -1,0 +1,79 @@
+"""The options of a launch: read once, handed to every process."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from laps_sd.data import RequestRecord
+from laps_sd.errors import InputError
+from laps_sd.predictors import fit_bundle
+from laps_sd.serving.config import ServingConfig
+from laps_sd.serving.launch import Launch, read_launch, resolve_bundle
+from laps_sd.serving.names import ACTIVE_ENV
+
+
+def flags(bundle: str | None = None, config: Path | None = None) -> Namespace:
+    return Namespace(laps_sd_bundle=bundle, laps_sd_config=config)
+
+
+def test_children_read_what_the_launcher_wrote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(ACTIVE_ENV, raising=False)
+    assert Launch.from_environment() is None
+    config = ServingConfig.model_validate({"record": {"path": "x.jsonl"}, "policy": {"posterior": {"kind": "beta"}}})
+    launch = Launch(tmp_path, "models:/m@prod", config)
+    monkeypatch.setenv(ACTIVE_ENV, "")
+    launch.to_environment()
+    assert Launch.from_environment() == launch
+
+
+def test_a_folder_is_itself() -> None:
+    assert resolve_bundle(".") == Path.cwd()
+
+
+def test_an_mlflow_uri_without_mlflow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "laps_sd.training", None)
+    with pytest.raises(InputError, match=r"laps-sd\[registry\]"):
+        resolve_bundle("models:/m@production")
+
+
+def test_an_mlflow_uri_is_resolved_to_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    training = ModuleType("laps_sd.training")
+    training.resolve_bundle = lambda uri: tmp_path if uri == "runs:/abc/bundle" else None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "laps_sd.training", training)
+    assert read_launch(flags("runs:/abc/bundle")).bundle == tmp_path
+
+
+def test_a_server_without_predictions_must_say_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unpredicted: true"):
+        read_launch(flags())
+    config = tmp_path / "c.yaml"
+    config.write_text("unpredicted: true")
+    assert read_launch(flags(config=config)).bundle is None
+
+
+def test_the_scheduler_updates_with_the_constants_fitted_with_the_bundle(sglang: ModuleType, tmp_path: Path) -> None:
+    from laps_sd.serving.tokenizer_hooks import with_fitted_posterior
+
+    records = [
+        RequestRecord(
+            request_id=f"r{i}", prompt=f"Question {i % 7} about rivers", prompt_tokens=9, output_tokens=30 + i % 11,
+            finish_reason="stop", draft="NGRAM", max_correct_drafts=7, verify_steps=12,
+            correct_drafts_histogram=(4, i % 3, 8 - i % 3),
+            accept_lengths=(1,) * 4 + (2,) * (i % 3) + (3,) * (8 - i % 3),
+        )
+        for i in range(120)
+    ]  # fmt: skip
+    bundle = fit_bundle(records)
+    args = Namespace(
+        served_model_name=None, model_path="m", speculative_algorithm="NGRAM", speculative_draft_model_path=None,
+        speculative_num_draft_tokens=8, speculative_num_steps=None, speculative_eagle_topk=None,
+    )  # fmt: skip
+    fitted = bundle.acceptance.posterior_settings("NGRAM", 7)
+    launch = Launch(tmp_path, "b", ServingConfig())
+    assert with_fitted_posterior(launch, bundle, args).config.settings().posterior == fitted
+    own = Launch(tmp_path, "b", ServingConfig.model_validate({"policy": {"posterior": {"discount": 0.5}}}))
+    assert with_fitted_posterior(own, bundle, args) is own, "the operator's setting wins"
+    assert with_fitted_posterior(launch, None, args) is launch
