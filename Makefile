@@ -1,4 +1,4 @@
-# Needs: python3.11 with venv, g++ (SGLang's n-gram drafter compiles its trie at first use), about 2 GB of disk.
+# Needs: python3.11 with venv, g++ (SGLang's n-gram drafter compiles its trie at first use), about 3 GB of disk.
 PYTHON ?= python3.11
 BIN := .venv/bin
 REQUIREMENTS := requirements/cpu.txt requirements/cpu-nodeps.txt requirements/dev.txt requirements/lock.txt
