@@ -36,7 +36,7 @@ def main(extra: list[str]) -> None:
         json_file, out = Path(folder) / "bench.json", Path(folder) / "out"
         command = ["laps-sd", "bench", *OPTIONS, *extra]
         started = time.time()
-        done = subprocess.run(  # noqa: S603: our own command line
+        done = subprocess.run(  # noqa: S603  (our own command line)
             [str(Path(sys.executable).with_name("laps-sd")), *command[1:], "--json", str(json_file), "--out", str(out)],
             stdout=subprocess.PIPE,
             text=True,
@@ -62,7 +62,6 @@ def page(command: list[str], output: str, figures: dict, seconds: float) -> str:
     )
     count = len(next(iter(figures["policies"].values()))["latency_s_mean_by_round"])
     header = "| policy | " + " | ".join(f"round {i + 1}" for i in range(count)) + " |\n|" + "---|" * (count + 1)
-    rank = figures["policies"].get("laps-sd", {})
     p50, p99 = (figures["policies"].get("laps-sd", {}).get(f"rank_us_p{q}") for q in (50, 99))
     ranking = "" if p50 is None else f"One ranking took {p50:.0f} µs (median), {p99:.0f} µs (p99)."
     return f"""# Live comparison
@@ -82,8 +81,8 @@ Mean latency of each round, seconds:
 
 {ranking} Identical token ids: {figures["identical_tokens"]}.
 
-Real SGLang {version("sglang")} servers on the CPU stand-in, SmolLM2-135M-Instruct in float32, n-gram drafts; every policy
-and round on a fresh server; the bundle was trained on the built-in trace.
+Real SGLang {version("sglang")} servers on the CPU stand-in, SmolLM2-135M-Instruct in float32, n-gram drafts; every
+policy and round on a fresh server; the bundle was trained on the built-in trace.
 {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, torch {version("torch")},
 {seconds / 60:.0f} minutes in all. Speculation is slower than plain decoding on a CPU: compare policies, not speeds.
 """
