@@ -12,7 +12,8 @@ from laps_sd.data.canonical import Tokenizer
 from laps_sd.data.journal import Journal
 from laps_sd.data.prompt import Prompt
 from laps_sd.data.schema import RequestRecord
-from laps_sd.data.sending import RequestError, ask_chat, ask_generate, describe_server
+from laps_sd.data.sending import RequestError, ask_chat, ask_generate, connect, describe_server
+from laps_sd.data.writing import check_name
 from laps_sd.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def collect(
     resume: bool = False,
     timeout_s: float = 600.0,
     arrivals: Sequence[float] | None = None,
+    api_key: str | None = None,
     on_progress: Progress | None = None,
 ) -> CollectSummary:
     """Send every prompt once and write a trace; a run that was cut can be taken up again.
@@ -95,6 +97,8 @@ def collect(
     arrivals
         Seconds from the start at which each prompt is sent, ascending (``concurrency`` still holds). Without them a
         prompt is sent as soon as another is done.
+    api_key
+        Sent as bearer token, for a server that was started with ``--api-key``.
     on_progress
         Told after every request.
 
@@ -106,19 +110,20 @@ def collect(
         The server cannot be reached, died or answered nothing; what was recorded is kept.
     """
     _check(prompts, concurrency, arrivals)
+    check_name(out)
     journal = Journal(out, resume)
     run = _Run(journal, prompts, arrivals, on_progress)
     settings = {"max_new_tokens": max_new_tokens, "temperature": temperature}
     started = time.monotonic()
     try:
-        asyncio.run(run.go(url, settings, endpoint, tokenizer, concurrency, timeout_s))
+        asyncio.run(run.go(url, settings, endpoint, tokenizer, concurrency, timeout_s, api_key))
     except (KeyboardInterrupt, WorkError) as error:
+        raise WorkError(f"{str(error) or 'interrupted'}{journal.stop()}") from None
+    except BaseException:
         journal.stop()
-        kept = f"{len(journal.records)} records are kept in {journal.path}; go on with --resume"
-        raise WorkError(f"{str(error) or 'interrupted'}; {kept}") from None
+        raise
     if not journal.records:
         journal.stop()
-        journal.path.unlink()
         raise WorkError(f"no request succeeded; the first failure was: {run.failures[0]}")
     return CollectSummary(
         out=out,
@@ -175,12 +180,9 @@ class _Run:
         tokenizer: Tokenizer | None,
         concurrency: int,
         timeout_s: float,
+        api_key: str | None,
     ) -> None:
-        import httpx
-
-        timeout = httpx.Timeout(timeout_s, connect=min(10.0, timeout_s))
-        limits = httpx.Limits(max_connections=concurrency + 1)
-        async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False) as client:
+        async with connect(url, concurrency, timeout_s, api_key) as client:
             server = await describe_server(client)
             self._started = time.monotonic()
 

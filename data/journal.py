@@ -47,9 +47,13 @@ class Journal:
         self.records.append(record)
         self.done.add(record.request_id)
 
-    def stop(self) -> None:
-        """End without the final file: the journal stays for a later run."""
+    def stop(self) -> str:
+        """End without the final file; the journal stays for a later run, and what is returned says so."""
         self._file.close()
+        if not self.path.stat().st_size:
+            self.path.unlink()
+            return ""
+        return f"; {len(self.records)} records are kept in {self.path}, go on with --resume"
 
     def close(self) -> int:
         """Write OUT, ordered by arrival, remove the journal, and return the number of records."""

@@ -9,7 +9,7 @@ import msgspec
 from laps_sd.data.canonical import Tokenizer
 from laps_sd.data.metainfo import from_meta_info, from_server_info
 from laps_sd.data.prompt import Prompt
-from laps_sd.errors import WorkError
+from laps_sd.errors import InputError, WorkError
 
 if TYPE_CHECKING:
     import httpx
@@ -17,6 +17,32 @@ if TYPE_CHECKING:
 
 class RequestError(Exception):
     """A request that has no record; the text says why, in the server's words where it has some."""
+
+
+def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -> "httpx.AsyncClient":
+    """Return a client for the server at ``url``.
+
+    Raises
+    ------
+    InputError
+        The address is none.
+    """
+    import httpx
+
+    try:
+        address = httpx.URL(url)
+        if address.scheme not in ("http", "https") or not address.host:
+            raise httpx.InvalidURL("no http address")
+    except httpx.InvalidURL:
+        raise InputError(f"{url!r} is no address of a server; expected something like http://127.0.0.1:30000") from None
+    return httpx.AsyncClient(
+        base_url=address,
+        timeout=httpx.Timeout(timeout_s, connect=min(10.0, timeout_s)),
+        limits=httpx.Limits(max_connections=concurrency + 1),
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
+        # A proxy of the environment must not see requests to this machine.
+        trust_env=address.host not in ("127.0.0.1", "localhost", "::1"),
+    )
 
 
 async def describe_server(client: "httpx.AsyncClient") -> dict[str, Any]:
@@ -32,11 +58,13 @@ async def describe_server(client: "httpx.AsyncClient") -> dict[str, Any]:
     try:
         answer = await client.get("/server_info", timeout=60.0)
         info = answer.json() if answer.status_code == 200 else None
-    except (httpx.TransportError, httpx.InvalidURL) as error:
+    except httpx.TransportError as error:
         why = str(error) or type(error).__name__
         raise WorkError(f"no server answers at {client.base_url} ({why}); start one or correct the address") from None
     except ValueError:
         info = None
+    if info is None and answer.status_code in (401, 403):
+        raise WorkError(f"the server at {client.base_url} wants its API key; give it with --api-key")
     if not isinstance(info, Mapping) or "model_path" not in info:
         raise WorkError(f"what answers at {client.base_url} is no SGLang server (HTTP {answer.status_code})")
     return from_server_info(info)

@@ -54,6 +54,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def check_name(path: Path) -> None:
+    """Raise InputError unless the suffix of ``path`` names a format: before long work, not after it."""
+    _writer_for(path)
+
+
 def _writer_for(path: Path) -> Callable[[IO[bytes], Iterator[Sequence[RequestRecord]]], int]:
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes[-1:] == [".parquet"]:

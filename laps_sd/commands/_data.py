@@ -1,5 +1,7 @@
 """What the commands about request records share: bad rows told to the user, tokenizers, progress."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,27 @@ def progress_bar() -> Progress:
         transient=True,
         disable=not stderr.is_terminal,
     )
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[], None]]:
+    """Count rows on standard error while they go by, where somebody watches; yields what to call for each."""
+    with Progress(
+        TextColumn("{task.description} {task.completed:,}"),
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        count = 0
+
+        def step() -> None:
+            nonlocal count
+            count += 1
+            if count % 1024 == 0:
+                bar.update(task, completed=count)
+
+        yield step
 
 
 def write_json(path: Path | None, value: Any) -> None:

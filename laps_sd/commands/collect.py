@@ -34,6 +34,9 @@ def collect(
         Path | None,
         typer.Option(metavar="TRACE", help="Send the prompts at the arrival times (seconds) of this trace."),
     ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="LAPS_SD_API_KEY", help="Key of a server started with --api-key.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as JSON.")] = None,
 ) -> None:
@@ -60,6 +63,7 @@ def collect(
         resume=resume,
         timeout_s=timeout,
         arrivals=times,
+        api_key=api_key,
     )
     for reason in done.failures:
         say(f"failed: {reason}")

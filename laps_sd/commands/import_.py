@@ -45,7 +45,7 @@ def import_(
     in seconds, input_tokens, output_tokens), `records` (JSON lines or Parquet in the record schema) or `chat`
     (ShareGPT, OpenAI messages or Alpaca, JSON or JSON lines). Lengths are in tokens, times in seconds.
     """
-    from laps_sd.commands._data import BadRows, load_tokenizer, say, write_json
+    from laps_sd.commands._data import BadRows, counting, load_tokenizer, say, write_json
     from laps_sd.data.badrows import Tolerance
     from laps_sd.data.importers import FORMATS, ImportOptions, import_records
     from laps_sd.data.writing import write_records
@@ -69,9 +69,11 @@ def import_(
         for record in import_records(named, sources, options, Tolerance(skip_bad, bad)):
             counts["censored"] += record.censored
             counts["without_prompt"] += record.prompt is None
+            step()
             yield record
 
-    rows = write_records(out, counted())
+    with counting("records imported:") as step:
+        rows = write_records(out, counted())
     bad.report()
     say(f"{rows} records in {out}, {counts['censored']} of them censored, {counts['without_prompt']} without a prompt")
     if named == "sglang-metrics" and counts["without_prompt"] and tokenizer is None:

@@ -43,6 +43,7 @@ class Engine:
         self.answer = lambda body: (200, meta_info())
         self.lock = threading.Lock()
         self.server = None
+        self.key = None
 
     def enter(self, body):
         with self.lock:
@@ -93,7 +94,9 @@ def handler(engine):
             self.wfile.write(content)
 
         def do_GET(self):
-            self.send(200, json.dumps(SERVER_INFO).encode() if self.path == "/server_info" else b"")
+            allowed = engine.key is None or self.headers["Authorization"] == f"Bearer {engine.key}"
+            content = json.dumps(SERVER_INFO).encode() if self.path == "/server_info" else b""
+            self.send(200 if allowed else 401, content if allowed else b"{}")
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -211,7 +214,7 @@ def test_a_server_that_dies_ends_the_run_and_what_was_recorded_stays(engine, tmp
         port = int(url.rsplit(":", 1)[1])
         engine.answer = lambda body: (200, meta_info()) if engine.asked.total() <= 4 else engine.die()
         with pytest.raises(
-            WorkError, match=r"stopped answering.*; 4 records are kept in .*partial\.jsonl; go on with --resume"
+            WorkError, match=r"stopped answering.*; 4 records are kept in .*partial\.jsonl, go on with --resume"
         ):
             collect(url, PROMPTS, out, concurrency=1)
     assert not out.exists()
@@ -221,11 +224,31 @@ def test_a_server_that_dies_ends_the_run_and_what_was_recorded_stays(engine, tmp
         assert collect(url, PROMPTS, out, resume=True).recorded == 12
 
 
-def test_nobody_at_the_address_is_said_at_once(tmp_path):
+def test_nobody_at_the_address_is_said_at_once_and_leaves_nothing_to_resume(tmp_path):
     with pytest.raises(
         WorkError, match=r"no server answers at http://127\.0\.0\.1:9.*start one or correct the address"
     ):
         collect("http://127.0.0.1:9", PROMPTS, tmp_path / "trace.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:30000", "ftp://x", "http://", "nonsense"])
+def test_an_address_that_is_none_is_wrong_usage(tmp_path, address):
+    with pytest.raises(InputError, match="is no address of a server; expected something like http"):
+        collect(address, PROMPTS, tmp_path / "trace.jsonl")
+
+
+def test_a_name_that_tells_no_format_is_refused_before_anything_is_asked(engine, url, tmp_path):
+    with pytest.raises(InputError, match="expected a name that ends in"):
+        collect(url, PROMPTS, tmp_path / "trace.txt")
+    assert engine.asked.total() == 0
+
+
+def test_the_key_of_the_server_is_sent(engine, url, tmp_path):
+    engine.key = "secret"
+    with pytest.raises(WorkError, match="wants its API key; give it with --api-key"):
+        collect(url, PROMPTS[:1], tmp_path / "trace.jsonl")
+    assert collect(url, PROMPTS[:1], tmp_path / "trace.jsonl", api_key="secret").recorded == 1
 
 
 def test_something_else_at_the_address_is_said(engine, url, tmp_path, monkeypatch):
