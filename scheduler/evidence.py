@@ -13,7 +13,7 @@ from laps_sd.scheduler.survival import SurvivalCurve
 
 _EDGES = [0, *np.unique(np.geomspace(8, 32768, 39).astype(int)).tolist()]
 _PRIOR_MEAN = 256.0  # tokens: memoryless, so that without evidence requests are served first come, first served
-_PRIOR_WEIGHT = 8.0  # requests at risk, per bucket
+_PRIOR_WEIGHT = 24.0  # requests at risk, per bucket
 _PRIOR_CORRELATION = 0.5  # of a predictor worth deploying
 _TELLING_SPREAD = 0.5  # standard deviation of log predicted steps from which every finished request counts fully
 _LOOK_EVERY = 16  # finished requests between two looks at the evidence, at first
@@ -101,9 +101,12 @@ class Evidence:
         if self._settings.trust:
             low, high = self._settings.trust_low, self._settings.trust_high
             self.trust = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)
+        # Where few requests were seen the hazard is that of a memoryless length with the mean of all: no reason to
+        # believe that who has run long is nearer to the end, or farther from it.
+        per_token = (self._finished + 1) / (self._tokens + _PRIOR_MEAN)
         survival = [1.0]
         for i in range(len(_EDGES) - 1):
-            prior_hazard = 1 - (1 - 1 / _PRIOR_MEAN) ** (_EDGES[i + 1] - _EDGES[i])
+            prior_hazard = 1 - (1 - min(per_token, 1.0)) ** (_EDGES[i + 1] - _EDGES[i])
             hazard = (self._ended[i] + _PRIOR_WEIGHT * prior_hazard) / (self._at_risk[i] + _PRIOR_WEIGHT)
             survival.append(survival[-1] * (1 - hazard))
         self.population = SurvivalCurve(_EDGES, survival)

@@ -106,10 +106,10 @@ class LapsSd(Policy):
         The weight of the prediction is the trust in it times the chance that it gave the request to live so long
         (Bayesian model averaging of the two curves).
         """
-        g, cap, trust = state.generated, state.max_new_tokens, self.evidence.trust
-        curve, population = self._curve(state), self.evidence.population
-        if curve is population:
+        g, cap, trust = state.generated, state.max_new_tokens, self._trust(state)
+        if state.prediction is None or trust == 0:
             return self.evidence.tokens_left(g, cap)
+        curve, population = state.prediction.length, self.evidence.population
         own = curve.gittins(g, cap) if self.settings.index == "gittins" else curve.mean(g, cap)
         if trust == 1:
             return own
@@ -126,10 +126,15 @@ class LapsSd(Policy):
         weight = max(trust, known)
         return weight * own + (1 - weight) / self.evidence.accept_length
 
+    def _trust(self, state: RequestState) -> float:
+        """How far the request's predicted length is believed, 0 to 1."""
+        return self.evidence.trust if state.prediction is not None and self.settings.use_length else 0.0
+
     def _curve(self, state: RequestState) -> SurvivalCurve:
         """Its predicted length, or that of all requests where there is none to believe."""
-        believed = self.settings.use_length and self.evidence.trust > 0
-        return state.prediction.length if state.prediction is not None and believed else self.evidence.population
+        if state.prediction is None or self._trust(state) == 0:
+            return self.evidence.population
+        return state.prediction.length
 
     def perceptible(self, state: RequestState) -> bool:
         """Whether the request's acceptance has become stable, so that its execution time can be estimated."""
@@ -191,7 +196,9 @@ class LapsSd(Policy):
             return False
         if settings.index == "attained":
             return candidate.level < state.level
-        if self.level(candidate.work * settings.margin + self._recompute(state)) >= state.level:
+        trust = self._trust(candidate)
+        margin = trust * settings.margin + (1 - trust) * settings.blind_margin
+        if self.level(candidate.work * margin + self._recompute(state)) >= state.level:
             return False
         return self._steps_left(state) > settings.protect_steps
 

@@ -43,8 +43,9 @@ class Settings:
 
     preemption : bool
         False: running requests keep their slots.
-    margin : float
-        Hysteresis: a candidate's perceived service counts this many times when it asks for a running one's slot.
+    margin, blind_margin : float
+        Hysteresis: a candidate's perceived service counts this many times when it asks for a running one's slot; the
+        second where service is not predicted, or predictions are not trusted.
     recompute_weight : float
         How often the recomputation that a preemption causes counts: it delays everybody who waits.
     protect_steps : float
@@ -99,6 +100,7 @@ class Settings:
     accept_strength: float = 8.0
     preemption: bool = True
     margin: float = 1.1
+    blind_margin: float = 1.25
     recompute_weight: float = 2.0
     protect_steps: float = 4.0
     max_preemptions: int = 16
@@ -136,6 +138,7 @@ class Settings:
             factor=2.0,
             levels=8,
             margin=1.0,
+            blind_margin=1.0,
             trust=False,
             protect_steps=0.0,
             max_preemptions=1_000_000,
@@ -156,6 +159,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "accept_length": (1, 1e4),
     "accept_strength": (1e-3, 1e6),
     "margin": (1, 100),
+    "blind_margin": (1, 100),
     "recompute_weight": (0, 1e6),
     "protect_steps": (0, 1e6),
     "max_preemptions": (0, 1_000_000),
