@@ -146,7 +146,7 @@ async def _send_all(
     import httpx
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, trust_env=False) as client:
         started, done = time.perf_counter(), 0
 
         async def one(request: LoadRequest) -> LoadResult:

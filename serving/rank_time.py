@@ -17,7 +17,7 @@ def rank_quantiles_us(url: str) -> tuple[float, float] | None:
     """
     import httpx
 
-    return quantiles_us(httpx.get(f"{url}/metrics", timeout=30).text)
+    return quantiles_us(httpx.get(f"{url}/metrics", timeout=60).text)
 
 
 def quantiles_us(exposition: str, quantiles: Sequence[float] = (0.5, 0.99)) -> tuple[float, float] | None:
