@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.acceptance import PromptAcceptance
 from laps_sd.predictors.curves import ClassCurves, CurveModel
 from laps_sd.predictors.hazardcurves import HazardCurves
 from laps_sd.predictors.run_mean import RunMeanAcceptance
 from laps_sd.predictors.state import State
 from laps_sd.predictors.store import read_folder, write_folder
+from laps_sd.predictors.transformercurves import TransformerCurves
 from laps_sd.scheduler import Prediction
 
-
-class AcceptanceModel(Protocol):
-    """What predicts a request's accept length before its first verify step."""
-
-    @property
-    def kind(self) -> str:
-        """Name in the bundle."""
-        ...
-
-    def predict_prior(
-        self, requests: Sequence[PromptRequest], *, draft: str | None = None, max_correct_drafts: int | None = None
-    ) -> tuple[Floats, Floats]:
-        """Return prior means (tokens per verify step, at least 1) and strengths (verify steps), each (n,)."""
-        ...
-
-    def to_state(self) -> State:
-        """Return the learned state."""
-        ...
+AcceptanceModel = PromptAcceptance | RunMeanAcceptance
 
 
 class PredictorBundle:
@@ -43,8 +27,8 @@ class PredictorBundle:
     ----------
     length : CurveModel
         Fitted length model.
-    acceptance : AcceptanceModel
-        Fitted acceptance model.
+    acceptance : PromptAcceptance or RunMeanAcceptance
+        Fitted acceptance model; without acceptance data in training a prior of no weight.
     manifest : mapping
         JSON values: versions, features, training-data fingerprint, metrics.
     """
@@ -73,8 +57,15 @@ class PredictorBundle:
         list of Prediction
             In the order of ``requests``.
         """
-        curves = self.length.curves(requests)
-        means, strengths = self.acceptance.predict_prior(requests, draft=draft, max_correct_drafts=max_correct_drafts)
+        rows = None
+        if isinstance(self.length, HazardCurves) and shares_features(self.length, self.acceptance):
+            rows = self.length.features.rows(requests)  # most of the cost, paid once for both
+            curves = self.length.curves_of(rows)
+        else:
+            curves = self.length.curves(requests)
+        means, strengths = self.acceptance.predict_prior(
+            requests, draft=draft, max_correct_drafts=max_correct_drafts, rows=rows
+        )
         return [
             Prediction(length=curve, accept_length=float(mean), accept_strength=float(strength))
             for curve, mean, strength in zip(curves, means, strengths, strict=True)
@@ -88,7 +79,9 @@ class PredictorBundle:
 
     def save(self, path: Path | str) -> Path:
         """Write the bundle to the folder ``path``, all of it or nothing; an older bundle there is replaced."""
-        states = {"length": self.length.to_state(), "acceptance": self.acceptance.to_state()}
+        shared = shares_features(self.length, self.acceptance)
+        acceptance = self.acceptance.to_state(with_features=not shared)
+        states = {"length": self.length.to_state(), "acceptance": acceptance}
         write_folder(Path(path), states, self.manifest)
         return Path(path)
 
@@ -103,7 +96,8 @@ class PredictorBundle:
         """
         states, manifest = read_folder(Path(path))
         try:
-            return cls(_length(states["length"]), _acceptance(states["acceptance"]), manifest)
+            length = _length(states["length"])
+            return cls(length, _acceptance(states["acceptance"], length), manifest)
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"bundle {path} cannot be used ({error!r}); train it again") from error
 
@@ -114,11 +108,22 @@ def _length(state: State) -> CurveModel:
             return HazardCurves.from_state(state)
         case ClassCurves.kind:
             return ClassCurves.from_state(state)
+        case TransformerCurves.kind:
+            return TransformerCurves.from_state(state)
     raise ValueError(f"unknown length model {state.kind}")
 
 
-def _acceptance(state: State) -> AcceptanceModel:
+def _acceptance(state: State, length: CurveModel) -> AcceptanceModel:
     match state.kind:
         case RunMeanAcceptance.kind:
             return RunMeanAcceptance.from_state(state)
+        case PromptAcceptance.kind:
+            return PromptAcceptance.from_state(state, length.features if isinstance(length, HazardCurves) else None)
     raise ValueError(f"unknown acceptance model {state.kind}")
+
+
+def shares_features(length: CurveModel, acceptance: AcceptanceModel) -> bool:
+    """Whether both models read the same fitted features."""
+    if not (isinstance(length, HazardCurves) and isinstance(acceptance, PromptAcceptance)):
+        return False
+    return acceptance.features is length.features

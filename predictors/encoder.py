@@ -58,7 +58,13 @@ class Encoder:
         except (OSError, ValueError, AttributeError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(f"cannot load the text encoder {source}: {reason}") from error
-        return cls(_rounded(network.float()), fast, Path(source).name)
+        encoder = cls(network.float(), fast, Path(source).name)
+        encoder.round()
+        return encoder
+
+    def round(self) -> None:
+        """Round weights to half precision now, so that a saved and loaded encoder gives the same numbers."""
+        self.network = self.network.half().float()
 
     def batches(self, texts: Sequence[str]) -> list[tuple[list[int], Any, Any]]:
         """Return (rows, token ids, attention mask) by growing length, so that little is spent on padding."""
@@ -97,7 +103,7 @@ class Encoder:
         return vectors
 
     def to_state(self) -> State:
-        """Return weights in half precision (which :meth:`load` has rounded to), configuration and tokenizer."""
+        """Return weights in half precision (which :meth:`round` has rounded to), configuration and tokenizer."""
         weights: dict[str, NDArray[Any]] = {
             name: tensor.half().numpy() if tensor.is_floating_point() else tensor.numpy()
             for name, tensor in self.network.state_dict().items()
@@ -123,11 +129,6 @@ class Encoder:
 
 def _shorten(ids: list[int]) -> list[int]:
     return ids if len(ids) <= HEAD_TOKENS + TAIL_TOKENS else ids[:HEAD_TOKENS] + ids[-TAIL_TOKENS:]
-
-
-def _rounded(network: Any) -> Any:
-    """Round weights to half precision now, so that a saved and loaded encoder gives the same numbers."""
-    return network.half().float()
 
 
 def _transformers() -> Any:

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ import numpy as np
 import laps_sd
 from laps_sd.data import PromptRequest, RequestRecord, group_of
 from laps_sd.errors import InputError, WorkError
+from laps_sd.predictors.acceptance_fit import fit_acceptance
 from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptLength
 from laps_sd.predictors.bundle import PredictorBundle
 from laps_sd.predictors.fingerprint import fingerprint
 from laps_sd.predictors.hazard import HazardLength
+from laps_sd.predictors.hazardcurves import HazardCurves
 from laps_sd.predictors.length import LengthEstimator
-from laps_sd.predictors.run_mean import RunMeanAcceptance
 
 FEATURES = ("lexical", "embedding")
 PREDICTORS = ("hazard", "transformer", "constant", "prompt_length", "asked_for")
@@ -61,11 +63,13 @@ def fit_bundle(
         censored=np.array([r.censored for r in rows], dtype=np.bool_),
         groups=np.array([group_of(r) for r in rows]),
     )
-    acceptance = RunMeanAcceptance.fit_records(rows)
+    shared = length.model_.features if isinstance(length.model_, HazardCurves) else None
+    acceptance = fit_acceptance(rows, shared, seed)
     manifest: dict[str, Any] = {
         "created_by": _versions(),
         "features": features,
         "predictor": predictor,
+        "encoder": Path(encoder or default_encoder()).name if reads_encoder(features, predictor) else None,
         "seed": seed,
         "training": {"n": len(rows), "n_censored": sum(r.censored for r in rows), "fingerprint": fingerprint(rows)},
     }
@@ -104,7 +108,16 @@ def make_length(features: str, predictor: str, seed: int, encoder: str | None = 
             return PromptLength()
         case "asked_for":
             return AskedForLength()
+        case "transformer":
+            from laps_sd.predictors.transformer import TransformerLength
+
+            return TransformerLength(encoder=encoder or default_encoder(), seed=seed)
     return HazardLength(encoder=None if features == "lexical" else encoder or default_encoder(), seed=seed)
+
+
+def reads_encoder(features: str, predictor: str) -> bool:
+    """Whether these need a text encoder."""
+    return predictor == "transformer" or (predictor == "hazard" and features == "embedding")
 
 
 def default_encoder() -> str:

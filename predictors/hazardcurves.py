@@ -15,6 +15,7 @@ from laps_sd.predictors.curves import CurveModel
 from laps_sd.predictors.features import FeatureMap
 from laps_sd.predictors.state import State
 from laps_sd.predictors.trees import Trees
+from laps_sd.scheduler import SurvivalCurve
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,13 @@ class HazardCurves(CurveModel):
 
     def survival(self, requests: Sequence[PromptRequest]) -> Floats:
         """Return calibrated survival at the edges."""
-        rows = self.features.rows(requests)
+        return self._survival_of(self.features.rows(requests))
+
+    def curves_of(self, rows: Floats) -> list[SurvivalCurve]:
+        """Return one survival curve per row of ``features.rows``."""
+        return [SurvivalCurve(self.edges, row) for row in self._survival_of(rows)]
+
+    def _survival_of(self, rows: Floats) -> Floats:
         scores = smooth_columns(self.features, rows) @ self.linear
         if self.trees is not None:
             scores += self.trees.raw(rows)

@@ -132,6 +132,7 @@ def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.fl
     whole = np.bincount(classes, minlength=size)[:_OTHER]
     opening = np.bincount(classes[:OPENING], minlength=size)[:_OTHER]
     closing = np.bincount(classes[-CLOSING:], minlength=size)[:_OTHER]
+    places = number_places(found)
     surface = [
         log1p(len(raw)),
         log1p(len(text)),
@@ -146,10 +147,10 @@ def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.fl
         float(text.count("```")),
         log1p(last_line),
         log1p(after_blank),
-        *asked_for(found),
+        *asked_for(found, places),
     ]
     known = classes[classes < _OTHER]
-    digit_words = sum(word < ":" for word in found)
+    digit_words = sum(found[i] < ":" for i in places)
     return np.concatenate(
         [
             surface,
@@ -167,8 +168,15 @@ def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.fl
     )
 
 
-def asked_for(words: list[str]) -> tuple[float, float, float, float, float]:
+def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float, float, float, float, float]:
     """Return what length the prompt asks for in so many words ("in 50 words", "ten ideas", "two paragraphs").
+
+    Parameters
+    ----------
+    words : list of str
+        ``words_of`` the prompt.
+    places : list of int, optional
+        ``number_places(words)`` when the caller has it already.
 
     Returns
     -------
@@ -180,8 +188,7 @@ def asked_for(words: list[str]) -> tuple[float, float, float, float, float]:
         1 when a word before the number makes it an upper (lower) bound.
     """
     most_words = most_items = most_tokens = limit = minimum = 0.0
-    # A word that sorts before ":" starts with a digit.
-    for i in [i for i, word in enumerate(words) if word < ":" or word in NUMBER_WORDS]:
+    for i in number_places(words) if places is None else places:
         number = _number(words[i])
         unit = next((ASKED_UNITS[word] for word in words[i + 1 : i + 4] if word in ASKED_UNITS), None)
         if unit is None or not 0 < number < 100_000:
@@ -199,6 +206,11 @@ def asked_for(words: list[str]) -> tuple[float, float, float, float, float]:
             bounded, floor = True, False
         limit, minimum = max(limit, float(bounded)), max(minimum, float(floor))
     return log1p(most_words), log1p(most_items), log1p(most_tokens), limit, minimum
+
+
+def number_places(words: list[str]) -> list[int]:
+    """Return where numbers stand, in digits or in words; a word that sorts before ":" starts with a digit."""
+    return [i for i, word in enumerate(words) if word < ":" or word in NUMBER_WORDS]
 
 
 def _number(word: str) -> float:

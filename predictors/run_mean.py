@@ -1,4 +1,4 @@
-"""The per-run mean accept length: the baseline of the acceptance predictors, and what stands in without data."""
+"""What stands in for the acceptance predictor where training saw no acceptance data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from laps_sd.data import PromptRequest, RequestRecord
+from laps_sd.data import PromptRequest
 from laps_sd.predictors.buckets import Floats
 from laps_sd.predictors.state import State
 
@@ -16,7 +16,7 @@ UNSUPPORTED_STRENGTH = 1.0
 
 
 class RunMeanAcceptance:
-    """The same prior for every prompt: mean tokens per verify step over the training requests.
+    """The same prior for every prompt, with hardly any weight.
 
     Parameters
     ----------
@@ -32,22 +32,19 @@ class RunMeanAcceptance:
         self.mean = mean
         self.strength = strength
 
-    @classmethod
-    def fit_records(cls, records: Sequence[RequestRecord]) -> Self:
-        """Average the records that carry acceptance data; without any, 1 token per step with almost no weight."""
-        lengths = [r.accept_length for r in records if r.accept_length is not None]
-        if not lengths:
-            return cls()
-        return cls(max(1.0, float(np.mean(lengths))), 8.0)
-
     def predict_prior(
-        self, requests: Sequence[PromptRequest], *, draft: str | None = None, max_correct_drafts: int | None = None
+        self,
+        requests: Sequence[PromptRequest],
+        *,
+        draft: str | None = None,
+        max_correct_drafts: int | None = None,
+        rows: Floats | None = None,
     ) -> tuple[Floats, Floats]:
         """Return prior means (tokens per step) and strengths (steps), each of shape (n,)."""
         n = len(requests)
         return np.full(n, self.mean), np.full(n, self.strength)
 
-    def to_state(self) -> State:
+    def to_state(self, with_features: bool = True) -> State:
         """Return the two numbers."""
         return State(self.kind, {"mean": self.mean, "strength": self.strength})
 

@@ -12,7 +12,7 @@ from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.fit import usable
 from laps_sd.training.inputs import log_data_set, read_data
 from laps_sd.training.judge import Evaluation, judge
-from laps_sd.training.oof import cross_predict, predict_records
+from laps_sd.training.oof import cross_predict, predict_records, priors_from
 from laps_sd.training.plots import log_plots
 from laps_sd.training.resolve import resolve_bundle
 from laps_sd.training.tracking import log_numbers, logged_run, tracking
@@ -73,13 +73,13 @@ def run_evaluation(
 
     def work() -> Evaluation:
         if cv is not None:
-            predictions, last = cross_predict(
+            predictions, priors, last = cross_predict(
                 records, cv, seed, features=features, predictor=predictor, encoder=encoder, progress=progress
             )
-            return judge(records, predictions, last, seed=seed, known=False)
+            return judge(records, predictions, last, priors, seed=seed, known=False)
         assert bundle is not None
         loaded = bundle if isinstance(bundle, PredictorBundle) else _load(bundle, tracking_uri)
-        return judge(records, predict_records(loaded, records), loaded, seed=seed)
+        return judge(records, predict_records(loaded, records), loaded, priors_from(loaded, records), seed=seed)
 
     if not log:
         return work()

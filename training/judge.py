@@ -15,6 +15,8 @@ from laps_sd.data import PromptRequest, RequestRecord, group_folds
 from laps_sd.data.groups import groups_of
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle
+from laps_sd.predictors.acceptance import AcceptancePrior
+from laps_sd.predictors.acceptance_evaluation import evaluate_acceptance
 from laps_sd.predictors.baselines import AskedForLength, CategoryLength, ConstantLength, PromptLength
 from laps_sd.predictors.buckets import Bools, Floats, Ints
 from laps_sd.predictors.fingerprint import shift
@@ -60,6 +62,7 @@ def judge(
     records: Sequence[RequestRecord],
     predictions: Sequence[Prediction],
     bundle: PredictorBundle,
+    priors: Sequence[AcceptancePrior] | None,
     *,
     seed: int = 0,
     known: bool = True,
@@ -74,6 +77,8 @@ def judge(
         What was predicted for each before it ran.
     bundle : PredictorBundle
         What predicted (any fold's, for timing).
+    priors : sequence of AcceptancePrior, optional
+        What was believed about each request's acceptance before it ran.
     seed : int
         Of baselines' folds and bootstrap.
     known : bool
@@ -91,7 +96,7 @@ def judge(
         "n": len(records),
         "n_censored": int(censored.sum()),
         "length": length,
-        **_acceptance(records, predictions),
+        **_steps(records, predictions, priors),
         "baselines": baselines(records, seed),
         "noise_ceiling": noise_ceiling(records),
         "shift": shifted,
@@ -101,8 +106,11 @@ def judge(
     return Evaluation(records, predictions, edges, survival, figures)
 
 
-def _acceptance(records: Sequence[RequestRecord], predictions: Sequence[Prediction]) -> dict[str, Any]:
-    return {"acceptance": None, "execution_time": None}
+def _steps(
+    records: Sequence[RequestRecord], predictions: Sequence[Prediction], priors: Sequence[AcceptancePrior] | None
+) -> dict[str, Any]:
+    acceptance = None if priors is None else evaluate_acceptance(records, priors)
+    return {"acceptance": acceptance, "execution_time": None}
 
 
 def lengths_of(records: Sequence[RequestRecord]) -> tuple[Floats, Bools]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from laps_sd.data import PromptRequest, RequestRecord, group_folds
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle, fit_bundle
+from laps_sd.predictors.acceptance import AcceptancePrior, PromptAcceptance
+from laps_sd.predictors.acceptance_evaluation import priors_of
 from laps_sd.scheduler import Prediction
 
 
@@ -43,11 +45,15 @@ def cross_predict(
     predictor: str = "hazard",
     encoder: str | None = None,
     progress: Callable[[], None] | None = None,
-) -> tuple[list[Prediction], PredictorBundle]:
-    """Return out-of-fold predictions and the last fold's bundle; ``progress`` is called after each fold."""
+) -> tuple[list[Prediction], list[AcceptancePrior] | None, PredictorBundle]:
+    """Return out-of-fold predictions and acceptance priors, and the last fold's bundle.
+
+    ``progress`` is called after each fold. Priors are None without acceptance data.
+    """
     if any(r.prompt is None for r in records):
         raise InputError("out-of-fold predictions need the prompt text of every record")
     found: dict[int, Prediction] = {}
+    priors: dict[int, AcceptancePrior] = {}
     bundle: PredictorBundle | None = None
     for test in group_folds(records, folds, seed):
         held_out = set(test.tolist())
@@ -55,10 +61,19 @@ def cross_predict(
         bundle = fit_bundle(rest, features=features, predictor=predictor, seed=seed, encoder=encoder)
         rows = [records[i] for i in test]
         found.update(zip(test.tolist(), predict_records(bundle, rows), strict=True))
+        priors.update(zip(test.tolist(), priors_from(bundle, rows) or [], strict=False))
         if progress is not None:
             progress()
     assert bundle is not None  # group_folds gives two folds or more
-    return [found[i] for i in range(len(records))], bundle
+    complete = [priors[i] for i in range(len(records))] if len(priors) == len(records) else None
+    return [found[i] for i in range(len(records))], complete, bundle
+
+
+def priors_from(bundle: PredictorBundle, records: Sequence[RequestRecord]) -> list[AcceptancePrior] | None:
+    """Return what is believed about each request's acceptance at arrival; None without acceptance data in training."""
+    if not isinstance(bundle.acceptance, PromptAcceptance):
+        return None
+    return priors_of(bundle.acceptance, records)
 
 
 def predict_records(bundle: PredictorBundle, records: Sequence[RequestRecord]) -> list[Prediction]:

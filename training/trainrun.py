@@ -18,7 +18,7 @@ from laps_sd.predictors.store import check_target
 from laps_sd.training.inputs import log_data_set, read_data
 from laps_sd.training.judge import Evaluation, common_grid, judge, lengths_of
 from laps_sd.training.model import log_model
-from laps_sd.training.oof import predict_records
+from laps_sd.training.oof import predict_records, priors_from
 from laps_sd.training.plots import learning_curve, log_plots
 from laps_sd.training.tracking import log_numbers, logged_run, tracking
 
@@ -119,7 +119,8 @@ def train(
         tell("fit without the validation split")
         fitted, held_out = split(records, _VALIDATION_SHARE, seed)
         first = fit_bundle(fitted, **options)
-        evaluation = judge(held_out, predict_records(first, held_out), first, seed=seed)
+        priors = priors_from(first, held_out)
+        evaluation = judge(held_out, predict_records(first, held_out), first, priors, seed=seed)
         tell("learning curve")
         curve = _learning_curve(fitted, held_out, evaluation, options)
         tell("fit on everything")

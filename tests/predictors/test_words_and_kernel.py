@@ -9,7 +9,7 @@ from laps_sd.predictors.folds import grouped_folds
 from laps_sd.predictors.kernel_fit import fit_kernel
 from laps_sd.predictors.lexical import words_of
 from laps_sd.predictors.target import normal_scores
-from laps_sd.predictors.wordtable import decode_terms, encode_terms, terms_of
+from laps_sd.predictors.wordtable import WordTable, decode_terms, encode_terms, terms_of
 from laps_sd.predictors.wordtable_fit import fit_word_table
 
 
@@ -26,6 +26,14 @@ def test_the_table_reads_a_training_prompt_as_it_was_fitted(requests, tokens):
     assert read[:, 1:] == pytest.approx(rows[:, 1:], abs=1e-4)
     assert np.corrcoef(rows[:, 0], target)[0, 1] > 0.5  # out-of-fold
     assert np.corrcoef(read[:, 0], target)[0, 1] > np.corrcoef(rows[:, 0], target)[0, 1]
+
+
+@given(st.lists(st.sampled_from("abcde"), max_size=12), st.randoms(use_true_random=False))
+def test_the_fast_look_up_finds_exactly_the_known_terms(words, random):
+    known = [t for t in {*terms_of(list("abcdabd")), ("e",)} if random.random() < 0.7]
+    vocabulary = {term: i for i, term in enumerate(sorted(known))}
+    table = WordTable(vocabulary, np.zeros((len(vocabulary), 1), np.float32), np.ones(len(vocabulary), np.float32), 0.0)
+    assert table.rows_of(words).tolist() == sorted({vocabulary[t] for t in terms_of(words) if t in vocabulary})
 
 
 def test_words_that_nobody_repeats_teach_nothing_and_break_nothing():
