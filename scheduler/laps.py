@@ -98,7 +98,7 @@ class LapsSd(Policy):
 
     def perceived(self, state: RequestState) -> float:
         """Return the remaining perceived service in verify steps, the prefill that it needs included."""
-        return self._tokens_left(state) * self._steps_per_token(state) + state.prefill_tokens * self._prefill_steps
+        return self._tokens_left(state) * self._steps_per_token(state) + self.prefill_service(state.prefill_tokens)
 
     def _tokens_left(self, state: RequestState) -> float:
         """Remaining tokens by the index of the settings, averaged over the prediction and the population.
@@ -208,8 +208,9 @@ class LapsSd(Policy):
         return length.mean(state.generated, state.max_new_tokens) * self._steps_per_token(state)
 
     def _recompute(self, state: RequestState) -> float:
-        """Verify steps that it costs to preempt the request, if its KV entries are lost."""
-        return self.settings.recompute_weight * self._prefill_steps * state.context_tokens
+        """Verify steps that all requests together lose when this one has to be brought back: nobody moves meanwhile."""
+        tokens = self.settings.recompute_weight * state.context_tokens
+        return (self._batch_steps + self._token_steps * tokens) * (self._slots + len(self._waiting))
 
     # --- KV memory --------------------------------------------------------------------------------------------
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from laps_sd.scheduler.policy import Policy
-from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
 
 
@@ -84,7 +82,7 @@ class Mlfq(PreemptivePolicy):
 
     def score(self, state: RequestState) -> float:
         # Quanta double, so the attained service that leads out of queue q is first_quantum * (2^(q+1) - 1).
-        joined = state.prompt_tokens * self._prefill_steps
+        joined = self._token_steps * state.prompt_tokens
         level, used_up = 0, self.first_quantum
         while state.steps + joined >= used_up:
             level, used_up = level + 1, used_up + (self.first_quantum << (level + 1))
@@ -110,14 +108,21 @@ class Gittins(PreemptivePolicy):
 
 
 class OracleSrpt(PreemptivePolicy):
-    """Clairvoyant shortest remaining processing time: a reference, and with one slot and no costs the optimum."""
+    """Clairvoyant shortest remaining processing time: a reference, and with one slot and no costs the optimum.
+
+    Recomputation is on the bill of a preemption: a reference must not thrash.
+    """
 
     name = "oracle-srpt"
 
-    def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
-        super().__init__(settings, cost, slots)
+    def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
+        worst = super().victim(candidate, running)
+        if worst is None or worst.priority < candidate.priority:
+            return worst
+        recompute = self._slots * self._batch_steps + self.prefill_service(worst.context_tokens)
+        return worst if candidate.work + recompute < worst.work else None
 
     def score(self, state: RequestState) -> float:
         if state.true_steps is None:
             raise ValueError("oracle-srpt needs the true number of verify steps, which only a replay knows")
-        return state.true_steps - state.steps + state.prefill_tokens * self._prefill_steps
+        return state.true_steps - state.steps + self.prefill_service(state.prefill_tokens)

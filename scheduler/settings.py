@@ -47,7 +47,8 @@ class Settings:
         Hysteresis: a candidate's perceived service counts this many times when it asks for a running one's slot; the
         second where service is not predicted, or predictions are not trusted.
     recompute_weight : float
-        How often the recomputation that a preemption causes counts: it delays everybody who waits.
+        How often the recomputation of a victim's context counts, for each slot and each waiting request: nobody moves
+        meanwhile, and whoever comes before the machine has caught up is late too.
     protect_steps : float
         A request expected to end within so many verify steps is not preempted.
     max_preemptions : int
@@ -101,7 +102,7 @@ class Settings:
     preemption: bool = True
     margin: float = 1.1
     blind_margin: float = 1.25
-    recompute_weight: float = 2.0
+    recompute_weight: float = 8.0
     protect_steps: float = 4.0
     max_preemptions: int = 16
     patience: float = 100.0
