@@ -25,7 +25,7 @@ from laps_sd.scheduler.posterior_math import acceptance_rate, mean_tokens
 #: Weight (verify steps) of the average over known drafts as the prior of an unknown one: little.
 UNKNOWN_STRENGTH = 4.0
 #: Weights of a surface feature (in standard deviations) and of a latent word dimension in the kernel's distances.
-_SURFACE_WEIGHT, _WORD_WEIGHT = 0.08, 0.95
+_SURFACE_WEIGHT, _WORD_WEIGHT = 0.08, 1.3
 _DIMENSIONS = 30
 _CLIP = 3.0
 #: Counts of word classes tell lengths; for acceptance they only blur the distances.

@@ -28,6 +28,7 @@ from laps_sd.predictors.run_mean import RunMeanAcceptance
 #: A run with fewer requests keeps its mean: its prompts cannot be told from noise.
 LEAST_ROWS = 40
 _GAMMA, _PENALTY = 1.0, 0.5
+_HALF_WEIGHT_STEPS = 16.0
 _OUTLIER = 2.5  # median absolute deviations
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -131,11 +132,12 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         groups: NDArray[Any] | None,
     ) -> AcceptanceRun:
         logs = _without_outliers(np.log(tokens))
-        center = float(logs.mean())
+        weight = _weights(steps)
+        center = float(np.average(logs, weights=weight))
         kernel, held_out = None, np.full(len(logs), center)
         parts = grouped_folds(groups, len(logs), self.folds, self.seed)
         if points is not None and len(logs) >= LEAST_ROWS:
-            kernel, held_out = _fit_deviation(points, logs - center, parts, self.landmarks, self.seed)
+            kernel, held_out = _fit_deviation(points, logs - center, weight, parts, self.landmarks, self.seed)
             held_out = held_out + center
         most = np.inf if key.drafts is None else np.log(key.drafts + 1.0)
         seeded = np.exp(np.clip(held_out, 0.0, most))
@@ -181,21 +183,27 @@ def fit_acceptance(
 
 
 def _fit_deviation(
-    points: Floats, target: Floats, folds: Sequence[Ints], landmarks: int, seed: int
+    points: Floats, target: Floats, weight: Floats, folds: Sequence[Ints], landmarks: int, seed: int
 ) -> tuple[KernelRidge | None, Floats]:
     """Fit the deviation from the run's mean, scaled down to the share that serves held-out requests best.
 
     A share of 0 means that the prompt did not help: the kernel is dropped, and nothing is worse than the mean.
     """
     kernel, held_out = fit_kernel(
-        points, target, folds, gamma=_GAMMA, penalty=_PENALTY, most_landmarks=landmarks, seed=seed
+        points, target, folds, gamma=_GAMMA, penalty=_PENALTY, most_landmarks=landmarks, seed=seed, weight=weight
     )
-    errors = [float(np.abs(share * held_out - target).mean()) for share in _SHARES]
+    errors = [float(weight @ np.abs(share * held_out - target)) for share in _SHARES]
     share = _SHARES[int(np.argmin(errors))]
     if share == 0.0:
         return None, np.zeros(len(target))
     scaled = KernelRidge(kernel.landmarks, share * kernel.weights, share * kernel.mean, kernel.gamma)
     return scaled, share * held_out
+
+
+def _weights(steps: Sequence[NDArray[Any]]) -> Floats:
+    """Weight of each request: the mean of a few steps says little about a request's acceptance."""
+    counts = np.array([float(len(tokens)) for tokens in steps])
+    return counts / (counts + _HALF_WEIGHT_STEPS) if counts.any() else np.ones(len(counts))
 
 
 def _without_outliers(logs: Floats) -> Floats:

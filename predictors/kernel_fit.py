@@ -20,8 +20,9 @@ def fit_kernel(
     penalty: float,
     most_landmarks: int,
     seed: int,
+    weight: Floats | None = None,
 ) -> tuple[KernelRidge, Floats]:
-    """Fit on all rows, and predict each fold from the others.
+    """Fit on all rows, and predict each fold from the others; ``weight`` counts rows more or less, shape (n,).
 
     Returns
     -------
@@ -31,10 +32,11 @@ def fit_kernel(
     n = len(rows)
     chosen = np.random.default_rng(seed).permutation(n)[:most_landmarks]
     landmarks = np.ascontiguousarray(rows[np.sort(chosen)])
-    mean = float(target.mean())
+    mean = float(np.average(target, weights=weight))
+    root = np.ones(n) if weight is None else np.sqrt(weight)
     probe = KernelRidge(landmarks, np.zeros(len(landmarks)), mean, gamma)
     inner = probe.similarity(landmarks)
-    grams, sides = zip(*(_gram(probe, rows[fold], target[fold] - mean) for fold in folds), strict=True)
+    grams, sides = zip(*(_gram(probe, rows[fold], target[fold] - mean, root[fold]) for fold in folds), strict=True)
     gram, side = np.sum(grams, axis=0), np.sum(sides, axis=0)
     out_of_fold = np.empty(n)
     for fold, fold_gram, fold_side in zip(folds, grams, sides, strict=True):
@@ -43,13 +45,14 @@ def fit_kernel(
     return KernelRidge(landmarks, _solve(gram, inner, side, penalty), mean, gamma), out_of_fold
 
 
-def _gram(probe: KernelRidge, rows: Floats, target: Floats) -> tuple[Floats, Floats]:
+def _gram(probe: KernelRidge, rows: Floats, target: Floats, root: Floats) -> tuple[Floats, Floats]:
     m = len(probe.landmarks)
     gram, side = np.zeros((m, m)), np.zeros(m)
     for start in range(0, len(rows), CHUNK):
-        kernel = probe.similarity(rows[start : start + CHUNK])
+        here = slice(start, start + CHUNK)
+        kernel = probe.similarity(rows[here]) * root[here, None]
         gram += kernel.T @ kernel
-        side += kernel.T @ target[start : start + CHUNK]
+        side += kernel.T @ (target[here] * root[here])
     return gram, side
 
 
