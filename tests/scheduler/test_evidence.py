@@ -1,0 +1,86 @@
+"""What finished requests teach: lengths without survivorship bias, and how far predictions can be trusted."""
+
+import numpy as np
+import pytest
+
+from laps_sd.scheduler import Prediction, Settings, SurvivalCurve, new_request
+from laps_sd.scheduler.evidence import Evidence
+
+
+def live(evidence, tokens, *, ends=True, predicted_steps=0.0):
+    """One request that produces ``tokens``, one a step, and then ends or is still running."""
+    state = new_request(0, 5, prediction=Prediction(SurvivalCurve.exponential(50)))
+    state.predicted_steps = predicted_steps
+    state.steps = state.generated = tokens
+    evidence.passed(state)
+    for _ in range(tokens):
+        evidence.stepped(1)
+    if ends:
+        evidence.finished(state)
+
+
+def test_before_any_evidence_every_request_has_the_same_still_to_do():
+    evidence = Evidence(Settings())
+    assert evidence.tokens_left(0, None) == evidence.tokens_left(5000, None)
+    assert evidence.tokens_left(100, 150) == 50
+    assert evidence.tokens_left(200, 150) == 0
+
+
+def test_the_population_is_learned_from_finished_requests():
+    evidence = Evidence(Settings())
+    lengths = np.random.default_rng(0).lognormal(4, 0.5, 800).astype(int) + 1
+    for n in lengths:
+        live(evidence, int(n))
+    assert evidence.population.mean() == pytest.approx(lengths.mean(), rel=0.1)
+    assert evidence.population.quantile(0.5) == pytest.approx(np.median(lengths), rel=0.15)
+    assert evidence.accept_length == pytest.approx(1.0, abs=0.01)
+
+
+def test_requests_that_still_run_are_not_taken_for_short():
+    """Short requests end first: whoever counts only finished ones believes that all are short."""
+    naive, fair = Evidence(Settings()), Evidence(Settings())
+    for i in range(400):
+        long = i % 2 == 1
+        live(fair, 400 if long else 20, ends=not long)
+        if not long:
+            live(naive, 20)
+    assert fair.population.mean() > 3 * naive.population.mean()
+
+
+@pytest.mark.parametrize(
+    ("error", "trust"),
+    [(0.0, 1.0), (0.6, 1.0), (None, 0.0)],
+)
+def test_trust_follows_the_correlation_of_predicted_and_real_steps(error, trust):
+    rng, evidence = np.random.default_rng(1), Evidence(Settings())
+    for n in rng.lognormal(4, 0.8, 300).astype(int) + 1:
+        guess = rng.lognormal(4, 0.8) if error is None else n * np.exp(rng.normal(0, error))
+        live(evidence, int(n), predicted_steps=float(guess))
+    assert evidence.trust == pytest.approx(trust, abs=0.05)
+
+
+def test_predictions_that_are_all_alike_are_no_evidence_against_them():
+    evidence = Evidence(Settings())
+    for _ in range(300):
+        live(evidence, 10, predicted_steps=10.0)
+    assert evidence.trust == 1.0
+
+
+def test_trust_can_be_switched_off():
+    evidence = Evidence(Settings(trust=False))
+    for n in range(1, 301):
+        live(evidence, n, predicted_steps=301.0 - n)
+    assert evidence.correlation() < 0
+    assert evidence.trust == 1.0
+
+
+def test_old_evidence_fades():
+    """A predictor that was retrained is trusted again."""
+    evidence = Evidence(Settings(memory=64))
+    for n in range(1, 201):
+        live(evidence, n, predicted_steps=201.0 - n)
+    assert evidence.trust == 0.0
+    for i in range(600):
+        n = 1 + i * 37 % 200
+        live(evidence, n, predicted_steps=float(n))
+    assert evidence.trust == 1.0
