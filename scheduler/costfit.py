@@ -11,6 +11,9 @@ from laps_sd.scheduler.service import CostModel
 
 #: Fewer requests than this fit anything.
 LEAST_TIMINGS = 3
+#: Where the bulk of the batches (or prompts) spans less than this share of the largest, the measurements are of one
+#: operating point, which cannot tell the base of a line from its slope: the line is then taken to be flat.
+LEAST_RANGE = 0.25
 _ROUNDS = 30
 
 
@@ -183,8 +186,9 @@ def _union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Non-negative intercept and slope with the least absolute relative error."""
-    if np.ptp(x) < 1e-9 + 0.05 * x.mean():
-        return float(np.median(y)), 0.0  # one operating point cannot tell base and slope apart
+    low, high = np.quantile(x, (0.05, 0.95))
+    if high - low <= LEAST_RANGE * high:
+        return float(np.median(y)), 0.0
     scale = np.maximum(np.abs(y), 1e-3 * np.median(np.abs(y)) + 1e-12)
     weight = 1.0 / scale
     base, slope = 0.0, 0.0
