@@ -19,6 +19,7 @@ from laps_sd.predictors.acceptance import AcceptancePrior
 from laps_sd.predictors.acceptance_evaluation import evaluate_acceptance
 from laps_sd.predictors.baselines import AskedForLength, CategoryLength, ConstantLength, PromptLength
 from laps_sd.predictors.buckets import Bools, Floats, Ints
+from laps_sd.predictors.execution_time import evaluate_execution_time
 from laps_sd.predictors.fingerprint import shift
 from laps_sd.predictors.metrics import bootstrap, length_metrics
 from laps_sd.scheduler import Prediction, SurvivalCurve
@@ -109,8 +110,14 @@ def judge(
 def _steps(
     records: Sequence[RequestRecord], predictions: Sequence[Prediction], priors: Sequence[AcceptancePrior] | None
 ) -> dict[str, Any]:
-    acceptance = None if priors is None else evaluate_acceptance(records, priors)
-    return {"acceptance": acceptance, "execution_time": None}
+    """Judge what needs verify steps: null where training or these records have none."""
+    if priors is None:
+        return {"acceptance": None, "execution_time": None}
+    curves = [p.length for p in predictions]
+    return {
+        "acceptance": evaluate_acceptance(records, priors),
+        "execution_time": evaluate_execution_time(records, priors, curves),
+    }
 
 
 def lengths_of(records: Sequence[RequestRecord]) -> tuple[Floats, Bools]:

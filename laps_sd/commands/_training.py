@@ -93,7 +93,8 @@ def execution_table(figures: Mapping[str, Any]) -> Table | None:
     for step in steps:
         table.add_column(str(step), justify="right")
     for name, values in parts.items():
-        table.add_row(name.replace("_", " "), *(percent(values.get(step)) for step in steps))
+        show = number if name.startswith("n_") else percent
+        table.add_row(name.replace("_", " "), *(show(values.get(step)) for step in steps))
     return table
 
 

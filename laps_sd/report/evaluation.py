@@ -88,7 +88,7 @@ def _steps(page: Page, title: str, caption: str, part: Mapping[str, Any] | None)
         return
     tables = {name: values for name, values in part.items() if isinstance(values, Mapping)}
     steps = list(dict.fromkeys(step for values in tables.values() for step in values))
-    rows = [[name.replace("_", " "), *(_percent(values.get(s)) for s in steps)] for name, values in tables.items()]
+    rows = [[name.replace("_", " "), *(_cell(name, values.get(s)) for s in steps)] for name, values in tables.items()]
     page.heading(title)
     page.table(["verify steps seen", *steps], rows, caption)
 
@@ -99,5 +99,8 @@ def _number(value: float | None) -> str | None:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _percent(value: Any) -> str | None:
-    return f"{100 * value:.1f} %" if isinstance(value, (int, float)) else None
+def _cell(name: str, value: float | None) -> str | None:
+    """Counts and tokens as they are, shares and errors as percentages."""
+    if value is None or name.startswith(("n_", "width_")):
+        return _number(value)
+    return f"{100 * value:.1f} %"
