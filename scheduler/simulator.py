@@ -268,17 +268,20 @@ class _Simulation:
         self._clock += steps * tau
         self._policy.start_round(steps)
         ended: list[RequestState] = []
+        produced = 0
+        on_step = self._policy.on_step
         for state in self._running:
             request = self._requests[state.arrival]
             if self._first_token[state.arrival] is None:
                 self._first_token[state.arrival] = began + tau
-            before = state.generated
+            accept_lengths, drafts = request.accept_lengths, request.draft_lengths
             for step in range(state.steps, state.steps + steps):
-                tokens = request.accept_lengths[step]
-                self._policy.on_step(state, tokens - 1, request.drafts(step), tokens)
-            self._kv.hold(state.generated - before)
-            if state.steps == request.steps:
+                tokens = accept_lengths[step]
+                produced += tokens
+                on_step(state, tokens - 1, request.max_correct_drafts if drafts is None else drafts[step], tokens)
+            if state.steps == len(accept_lengths):
                 ended.append(state)
+        self._kv.hold(produced)
         if ended:
             for state in ended:
                 self._end(state, finished=True)

@@ -62,8 +62,13 @@ class ReplayRequest:
             raise ValueError(f"request {self.request_id}: accept_lengths must be >= 1 and sum to at most output_tokens")
         if self.draft_lengths is not None and len(self.draft_lengths) != len(self.accept_lengths):
             raise ValueError(f"request {self.request_id}: draft_lengths and accept_lengths differ in number")
-        if any(tokens > self.drafts(step) + 1 for step, tokens in enumerate(self.accept_lengths)):
+        if self._overshoots():
             raise ValueError(f"request {self.request_id}: a step emits more than its drafts and the bonus token")
+
+    def _overshoots(self) -> bool:
+        if self.draft_lengths is None:
+            return max(self.accept_lengths, default=1) > self.max_correct_drafts + 1
+        return any(tokens > drafts + 1 for tokens, drafts in zip(self.accept_lengths, self.draft_lengths, strict=True))
 
     @property
     def steps(self) -> int:
