@@ -9,6 +9,7 @@ from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle, fit_bundle
 from laps_sd.predictors.acceptance import AcceptancePrior, PromptAcceptance
 from laps_sd.predictors.acceptance_evaluation import priors_of
+from laps_sd.predictors.acceptance_runs import run_keys
 from laps_sd.scheduler import Prediction
 
 
@@ -80,8 +81,8 @@ def predict_records(bundle: PredictorBundle, records: Sequence[RequestRecord]) -
     """Predict finished requests as if they arrived now: each run's draft and draft length are what a server knows."""
     predictions: dict[int, Prediction] = {}
     runs: dict[tuple[str | None, int | None], list[int]] = {}
-    for i, record in enumerate(records):
-        runs.setdefault((record.draft, record.max_correct_drafts), []).append(i)
+    for i, key in enumerate(run_keys(records)):  # a record's own draft length may have been read off its outcome
+        runs.setdefault((key.draft, key.drafts), []).append(i)
     for (draft, most), rows in runs.items():
         requests = [PromptRequest.from_record(records[i]) for i in rows]
         found = bundle.predict(requests, draft=draft, max_correct_drafts=most)
