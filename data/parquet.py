@@ -23,6 +23,8 @@ from laps_sd.data.schema import COLUMN_NAMES, RequestRecord, describe_fields
 from laps_sd.errors import InputError
 
 _READ_ROWS = 1024
+#: Column chunks are read through a buffer of this size: a row group may hold a million rows.
+_READ_BYTES = 1 << 20
 _HINTS = get_type_hints(RequestRecord)
 _NATIVE: dict[type, pa.DataType] = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 _INT64 = range(-(2**63), 2**63)
@@ -67,7 +69,7 @@ def iter_parquet(path: Path, file: io.BufferedReader) -> Iterator[Row]:
         The file is cut or damaged.
     """
     try:
-        with _seekable(file) as source, pq.ParquetFile(source) as parquet:
+        with _seekable(file) as source, pq.ParquetFile(source, pre_buffer=False, buffer_size=_READ_BYTES) as parquet:
             number = 0
             for batch in parquet.iter_batches(batch_size=_READ_ROWS):
                 names = batch.schema.names
