@@ -9,6 +9,7 @@ import pkgutil
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -246,6 +247,7 @@ def parameters_of(function: Any) -> Sequence[str]:
     return list(inspect.signature(inspect.unwrap(getattr(function, "__func__", function))).parameters)
 
 
+@cache
 def attributes_of(cls: type) -> set[str]:
     """Names that a class or its bases define or assign to ``self`` anywhere in their source."""
     names: set[str] = set()
