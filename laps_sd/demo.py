@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -133,36 +133,21 @@ def _record(options: DemoOptions, prompts: list[Prompt], steps: Steps) -> list[R
     from laps_sd.serving.process import SglangServer, speculation_args
 
     out = options.out / "trace.parquet"
-    with steps.step("Start SGLang with speculative decoding") as report:
-        server = SglangServer(
-            [*speculation_args(options.draft), "--max-running-requests", "16"],
-            cpu=True,
-            model=options.model,
-            log=_log(options, "record"),
-        )
-        server.start()
-        with _stopping_on_failure(server):
+    args = [*speculation_args(options.draft), "--max-running-requests", "16"]
+    with SglangServer(args, cpu=True, model=options.model, log=_log(options, "record")) as server:
+        with steps.step("Start SGLang with speculative decoding") as report:
             server.wait_ready(progress=lambda seconds: report(min(seconds / 60, 0.95), f"{seconds:.0f} s"))
-    with server, steps.step(f"Record {len(prompts)} prompts") as report:
-        collect(
-            server.url,
-            prompts,
-            out,
-            concurrency=16,
-            max_new_tokens=options.record_cap,
-            tokenizer=_tokenizer(options.model),
-            on_progress=lambda done, failed, total: report((done + failed) / total, f"{done} of {total}"),
-        )
+        with steps.step(f"Record {len(prompts)} prompts") as report:
+            collect(
+                server.url,
+                prompts,
+                out,
+                concurrency=16,
+                max_new_tokens=options.record_cap,
+                tokenizer=_tokenizer(options.model),
+                on_progress=lambda done, failed, total: report((done + failed) / total, f"{done} of {total}"),
+            )
     return read_records(out)
-
-
-@contextmanager
-def _stopping_on_failure(server: Any) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        server.stop()
-        raise
 
 
 def _log(options: DemoOptions, name: str) -> Path:
