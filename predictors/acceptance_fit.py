@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from laps_sd.data import PromptRequest, RequestRecord
-from laps_sd.data.groups import groups_of
+from laps_sd.data import PromptRequest, RequestRecord, group_of
 from laps_sd.errors import InputError
 from laps_sd.predictors.acceptance import AcceptanceRun, KernelSpace, PromptAcceptance
 from laps_sd.predictors.acceptance_runs import RunKey, has_acceptance, run_keys, step_tokens
@@ -177,7 +176,7 @@ def fit_acceptance(
         runs=run_keys(rows),
         steps=[step_tokens(r, random) for r in rows],
         ordered=ordered,
-        groups=groups_of(rows),
+        groups=np.array([group_of(r) for r in rows]),
     )
     return estimator.model_
 

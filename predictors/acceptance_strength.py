@@ -24,7 +24,9 @@ CHECKPOINTS = (0, 4, 8, 16, 32)
 LEAST_REST = 15
 #: Fewer held-out requests than this cannot say how much a prior is worth.
 LEAST_REQUESTS = 30
-#: κ that is used then, verify steps: what five public runs agree on (docs/acceptance.md).
+#: More than this tell no more, and cost seconds.
+MOST_REQUESTS = 3000
+#: κ that is used with fewer than the least, verify steps: what five public runs agree on (docs/acceptance.md).
 DEFAULT_STRENGTH = 24.0
 
 _DISCOUNTS = (1.0, 0.98, 0.95)
@@ -66,7 +68,7 @@ class Prefixes:
         return mean, noise / total + noise / self.rest_steps + (drift * (mean - 1.0)) ** 2
 
 
-def prefixes(priors: Floats, steps: Sequence[NDArray[Any]], drafts: int | None, discount: float, seen: int) -> Prefixes:
+def prefixes(priors: Floats, variances: Floats, steps: Sequence[NDArray[Any]], discount: float, seen: int) -> Prefixes:
     """Collect the requests that still had ``LEAST_REST`` steps after ``seen`` ones; ``steps`` are tokens per step."""
     kept = [i for i, tokens in enumerate(steps) if len(tokens) >= seen + LEAST_REST]
     weights = discount ** np.arange(seen - 1, -1, -1.0)
@@ -74,7 +76,7 @@ def prefixes(priors: Floats, steps: Sequence[NDArray[Any]], drafts: int | None, 
         prior=priors[kept],
         tokens=np.array([float(weights @ steps[i][:seen]) for i in kept]),
         weight=np.full(len(kept), weights.sum()),
-        step_variance=np.array([geometric_variance(float(priors[i]), drafts) for i in kept]),
+        step_variance=variances[kept],
         rest=np.array([float(np.mean(steps[i][seen:])) for i in kept]),
         rest_steps=np.array([float(len(steps[i]) - seen) for i in kept]),
     )
@@ -105,15 +107,19 @@ def fit_strength(
         Of kind ``shrunken``; the defaults with fewer than ``LEAST_REQUESTS`` requests that are long enough.
     """
     defaults = PosteriorSettings()
-    if sum(len(tokens) >= LEAST_REST for tokens in steps) < LEAST_REQUESTS:
+    long = [i for i, tokens in enumerate(steps) if len(tokens) >= LEAST_REST]
+    if len(long) < LEAST_REQUESTS:
         return DEFAULT_STRENGTH, defaults
+    long = long[:: -(-len(long) // MOST_REQUESTS)]
+    priors, steps = priors[long], [steps[i] for i in long]
+    variances = np.array([geometric_variance(mean, drafts) for mean in priors.tolist()])
     if not ordered:
-        tables = _tables(priors, steps, drafts, defaults.discount)
+        tables = _tables(priors, variances, steps, defaults.discount)
         losses = [_loss(np.log([kappa, defaults.dispersion, defaults.drift]), tables) for kappa in _STRENGTHS]
         return float(_STRENGTHS[int(np.argmin(losses))]), defaults
     best_loss, best, best_discount = np.inf, np.exp(_START), defaults.discount
     for discount in _DISCOUNTS:
-        tables = _tables(priors, steps, drafts, discount)
+        tables = _tables(priors, variances, steps, discount)
         found = minimize(
             _loss, _START, args=(tables,), method="Nelder-Mead", options={"maxiter": 200, "xatol": 0.02, "fatol": 1e-4}
         )
@@ -123,8 +129,8 @@ def fit_strength(
     return strength, PosteriorSettings(discount=best_discount, dispersion=dispersion, drift=drift)
 
 
-def _tables(priors: Floats, steps: Sequence[NDArray[Any]], drafts: int | None, discount: float) -> list[Prefixes]:
-    tables = [prefixes(priors, steps, drafts, discount, seen) for seen in CHECKPOINTS]
+def _tables(priors: Floats, variances: Floats, steps: Sequence[NDArray[Any]], discount: float) -> list[Prefixes]:
+    tables = [prefixes(priors, variances, steps, discount, seen) for seen in CHECKPOINTS]
     return [table for table in tables if len(table.rest)]
 
 

@@ -23,6 +23,7 @@ from laps_sd.predictors.acceptance_strength import (
 from laps_sd.predictors.execution_time import PAPER_ERROR, evaluate_execution_time
 from laps_sd.scheduler import SurvivalCurve
 from laps_sd.scheduler.posterior import PosteriorSettings, make_posterior
+from laps_sd.scheduler.posterior_shrunken import geometric_variance
 
 N = 5
 
@@ -158,8 +159,9 @@ def test_the_fit_uses_the_schedulers_own_formulas(discount):
     records, priors = drifting(6, 6)
     settings = PosteriorSettings(discount=discount, dispersion=0.6, drift=0.3)
     means, steps = np.array([p.mean for p in priors]), [np.array(r.accept_lengths) for r in records]
+    variances = np.array([geometric_variance(mean, N) for mean in means])
     for seen in CHECKPOINTS:
-        mean, squared = prefixes(means, steps, N, discount, seen).predict(12.0, 0.6, 0.3)
+        mean, squared = prefixes(means, variances, steps, discount, seen).predict(12.0, 0.6, 0.3)
         for i, tokens in enumerate(steps):
             posterior = make_posterior(means[i], 12.0, settings, N)
             for t in tokens[:seen]:
