@@ -13,7 +13,7 @@ from laps_sd.errors import InputError
 #: Turns one row of a file into the fields of the records that it stands for.
 Convert = Callable[[Any], Iterable[dict[str, Any]]]
 
-_BLOCK_ROWS = 1024
+_BLOCK_ROWS = 256
 _BLOCK_CHARS = 4 << 20
 
 
@@ -77,24 +77,25 @@ def records_of(
     seen = seen or SeenIds()
     found = 0
     # The place of each record and not its row: rows that live on would cost half of the speed (garbage collection).
-    places: list[tuple[str, int]] = []
+    numbers: list[int] = []
     block: list[RequestRecord] = []
     size = 0
-    for row in rows:
+    unit = "row"
+    for unit, number, value in rows:
         try:
-            for fields in convert(row.value):
+            for fields in convert(value):
                 record = to_record(fields)
                 block.append(record)
-                places.append((row.unit, row.number))
+                numbers.append(number)
                 size += len(record.prompt or "")
         except ValueError as error:
-            tolerance.reject(f"{where(path, row.unit, row.number)}: {error}")
+            tolerance.reject(f"{where(path, unit, number)}: {error}")
         if len(block) >= _BLOCK_ROWS or size >= _BLOCK_CHARS:
-            for record in _without_repeats(block, places, path, tolerance, seen):
+            for record in _without_repeats(block, unit, numbers, path, tolerance, seen):
                 found += 1
                 yield record
-            block, places, size = [], [], 0
-    for record in _without_repeats(block, places, path, tolerance, seen):
+            block, numbers, size = [], [], 0
+    for record in _without_repeats(block, unit, numbers, path, tolerance, seen):
         found += 1
         yield record
     if not found:
@@ -102,13 +103,13 @@ def records_of(
 
 
 def _without_repeats(
-    block: list[RequestRecord], places: list[tuple[str, int]], path: Path, tolerance: Tolerance, seen: SeenIds
+    block: list[RequestRecord], unit: str, numbers: list[int], path: Path, tolerance: Tolerance, seen: SeenIds
 ) -> Iterator[RequestRecord]:
     repeated = set(seen.repeated([record.request_id for record in block]))
     for index, record in enumerate(block):
         if index in repeated:
             tolerance.reject(
-                f"{where(path, *places[index])}: request_id: expected a name that no earlier row has, "
+                f"{where(path, unit, numbers[index])}: request_id: expected a name that no earlier row has, "
                 f"got {record.request_id!r} again"
             )
         else:

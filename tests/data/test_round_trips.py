@@ -76,7 +76,7 @@ RECORDS = st.lists(
 
 
 @given(records=RECORDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_records_parquet_json_lines_records_are_equal(records):
     with TemporaryDirectory() as folder:
         parquet, lines, again = (Path(folder) / name for name in ("a.parquet", "b.jsonl", "c.parquet"))
