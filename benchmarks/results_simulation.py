@@ -7,20 +7,23 @@ DIR holds traces of request records (none of them is part of this repository):
 - replays ``sdb_eagle.jsonl``, ``sdb_ngram.jsonl`` and ``specbench_sps_bn.jsonl``: prompts, lengths and accept lengths;
 - arrivals ``azure_2023_conv.jsonl``, ``mooncake_conversation.jsonl`` and ``mooncake_synthetic.jsonl``, made by
   ``laps-sd import arrivals``;
-- perhaps ``NAME.predictions.jsonl`` beside a replay: its out-of-fold predictions, kept there by an earlier run.
+- ``NAME.predictions.jsonl`` beside a replay and ``results/``: what an earlier run left, so that one that was
+  interrupted goes on where it stopped. Delete both when the code has changed.
 
 Every number in the document is printed by this script; each table names the command that gives the same.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from laps_sd.commands._replay import find_predictions, parse_predictions
-from laps_sd.commands._simulation import Plan, Results, run
+from laps_sd.commands._simulation import Plan, run
 from laps_sd.data import read_records
 from laps_sd.scheduler.outcomes import PolicySummary
 
@@ -56,6 +59,26 @@ def plan(trace: Path, slots: int, load: float, predictions: str, policies: Seque
     )  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Found:
+    """What is kept of the results of one plan."""
+
+    workload: dict[str, Any]
+    policies: dict[str, PolicySummary]
+    ablation: dict[str, PolicySummary]
+
+
+def replayed(plan: Plan) -> Found:
+    """Replay, unless an earlier run did."""
+    key = hashlib.sha256(repr(plan).encode()).hexdigest()[:16]
+    kept = ARGS.dir / "results" / f"{key}.json"
+    if not kept.exists():
+        results = run(plan)
+        found = {"workload": results.workload, "policies": results.policies, "ablation": results.ablation}
+        kept.write_text(json.dumps(found), encoding="utf-8")
+    return Found(**json.loads(kept.read_text(encoding="utf-8")))
+
+
 def mean(s: PolicySummary) -> float:
     assert s["latency_s"] is not None
     return s["latency_s"]["mean"]
@@ -66,7 +89,7 @@ def p99(s: PolicySummary) -> float:
     return s["latency_s"]["p99"]
 
 
-def table(results: Results, summaries: dict[str, PolicySummary]) -> Part:
+def table(results: Found, summaries: dict[str, PolicySummary]) -> Part:
     """Markdown rows: mean and p99 relative to fcfs and to the clairvoyant reference."""
     fcfs, oracle = results.policies["fcfs"], results.policies["oracle-srpt"]
     lines = [
@@ -108,7 +131,7 @@ def replays(verdicts: Verdicts) -> Part:
     for name in REPLAYS:
         trace = ARGS.dir / f"{name}.jsonl"
         for slots, load in POINTS:
-            results = run(plan(trace, slots, load, predictions_of(trace), PEERS, ablation=True))
+            results = replayed(plan(trace, slots, load, predictions_of(trace), PEERS, ablation=True))
             tau = results.workload["predictions_kendall_tau"]
             lines += [f"### {name}, {slots} slot(s), load {load} (Kendall τ of the lengths {tau:.2f})", ""]
             lines += [*table(results, results.policies), "Ablation:", "", *table(results, results.ablation)]
@@ -116,7 +139,7 @@ def replays(verdicts: Verdicts) -> Part:
     return lines
 
 
-def judge_replay(verdicts: Verdicts, where: str, results: Results, slots: int) -> None:
+def judge_replay(verdicts: Verdicts, where: str, results: Found, slots: int) -> None:
     ours, policies = results.policies["laps-sd"], results.policies
     least = {"sdb_eagle": 0.74, "specbench_sps_bn": 0.60}.get(where.split()[0])
     gap = ours["gap_closed"]
@@ -148,7 +171,7 @@ def spoiled(verdicts: Verdicts) -> Part:
         trace = ARGS.dir / f"{name}.jsonl"
         for slots, load in POINTS:
             for spoil, bound in (("shuffled", 1.05), ("reversed", 1.15)):
-                found = run(plan(trace, slots, load, f"{spoil}:{predictions_of(trace)}", policies)).policies
+                found = replayed(plan(trace, slots, load, f"{spoil}:{predictions_of(trace)}", policies)).policies
                 ratio = mean(found["laps-sd"]) / min(mean(found["fcfs"]), mean(found["las"]))
                 cells = " | ".join(f"{mean(found[p]):.1f}" for p in policies)
                 lines.append(f"| {name} | {slots}, {load} | {spoil} | {cells} | {ratio:.3f} |")
@@ -170,7 +193,7 @@ def costly(verdicts: Verdicts) -> Part:
     for name in REPLAYS:
         trace = ARGS.dir / f"{name}.jsonl"
         for keep in (True, False):
-            results = run(plan(trace, 16, 0.95, predictions_of(trace), PEERS, cost_model=str(COST), keep_kv=keep))
+            results = replayed(plan(trace, 16, 0.95, predictions_of(trace), PEERS, cost_model=str(COST), keep_kv=keep))
             lines += [f"### {name}, 16 slots, load 0.95, KV {'kept' if keep else 'dropped'}", ""]
             lines += table(results, results.policies)
             per_request = results.policies["laps-sd"]["preemptions"] / results.workload["n"]
@@ -191,7 +214,7 @@ def arrivals(verdicts: Verdicts) -> Part:
     ]
     policies = ("fcfs", "sjf-predicted", "laps-sd", "oracle-srpt")
     for name, slots, load, noise in arrival_points():
-        found = run(
+        found = replayed(
             plan(
                 ARGS.dir / f"{name}.jsonl", slots, load, f"noise:{noise}", policies, requests=2000,
                 acceptance_from=ARGS.dir / "sdb_eagle.jsonl", seeds=tuple(range(min(ARGS.seeds, 3))),
