@@ -1,6 +1,8 @@
 """laps-sd on a real SGLang server: the same answers as fcfs, sooner for short requests, and nothing lost."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,7 @@ import yaml
 
 from laps_sd.data import RequestRecord, read_records
 from laps_sd.predictors import fit_bundle
+from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.cpu.model import draft_model
 from laps_sd.serving.load import LoadRequest, LoadResult, send_load
 from laps_sd.serving.process import SglangServer, speculation_args
@@ -258,3 +261,19 @@ def test_finished_requests_are_recorded_for_training(laps: SglangServer, trace: 
     assert record.ttft_s is not None
     assert record.e2e_s is not None
     assert 0 < record.ttft_s <= record.e2e_s
+
+
+PYTHON = Path(sys.executable)
+
+
+@pytest.mark.parametrize(
+    "entry", [[str(PYTHON), "-m", "sglang.launch_server"], [str(PYTHON.with_name("sglang")), "serve"]]
+)
+def test_a_real_launch_that_cannot_work_ends_with_one_sentence(entry: list[str], small_model: Path) -> None:
+    command = [*entry, "--model-path", str(small_model), "--schedule-policy", "laps-sd"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("laps-sd: ")]
+    assert len(said) == 1
+    assert "needs --laps-sd-bundle" in said[0]
+    assert "Traceback" not in done.stderr
