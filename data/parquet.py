@@ -23,6 +23,9 @@ from laps_sd.data.schema import COLUMN_NAMES, RequestRecord, describe_fields
 from laps_sd.errors import InputError
 
 _READ_ROWS = 1024
+_BATCH_BYTES = 8 << 20
+#: Rows that are Python objects at a time.
+_OBJECT_ROWS = 128
 #: Column chunks are read through a buffer of this size: a row group may hold a million rows.
 _READ_BYTES = 1 << 20
 _HINTS = get_type_hints(RequestRecord)
@@ -71,14 +74,23 @@ def iter_parquet(path: Path, file: io.BufferedReader) -> Iterator[Row]:
     try:
         with _seekable(file) as source, pq.ParquetFile(source, pre_buffer=False, buffer_size=_READ_BYTES) as parquet:
             number = 0
-            for batch in parquet.iter_batches(batch_size=_READ_ROWS):
+            for batch in parquet.iter_batches(batch_size=_batch_rows(parquet.metadata)):
                 names = batch.schema.names
-                for values in zip(*map(_values, names, batch.columns), strict=True):
-                    number += 1
-                    yield Row("row", number, dict(zip(names, values, strict=True)))
+                for start in range(0, batch.num_rows, _OBJECT_ROWS):
+                    columns = batch.slice(start, _OBJECT_ROWS).columns
+                    for values in zip(*map(_values, names, columns), strict=True):
+                        number += 1
+                        yield Row("row", number, dict(zip(names, values, strict=True)))
     except (pa.ArrowException, OSError, DamagedFileError) as error:
         why = (str(error).splitlines() or ["unknown damage"])[0].rstrip(".")
         raise InputError(f"{path}: expected a whole Parquet file ({why}); fetch or write it again") from None
+
+
+def _batch_rows(metadata: pq.FileMetaData) -> int:
+    """Return how many rows to decode at once: few where they are long."""
+    rows: int = metadata.num_rows
+    size: int = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    return max(1, min(_READ_ROWS, _BATCH_BYTES * rows // max(1, size)))
 
 
 @contextmanager
