@@ -19,6 +19,9 @@ from laps_sd.scheduler.simulator_trace import Timeline
 from laps_sd.scheduler.state import RequestState, new_request
 from laps_sd.scheduler.workload import ReplayRequest
 
+#: Requests without KV room that a round passes over before it gives up: the queue may be long, a round may not.
+MOST_PASSED = 64
+
 __all__ = ["Machine", "SimulationResult", "simulate"]
 
 
@@ -53,6 +56,7 @@ class _Simulation:
         self._policy, self._machine = policy, machine
         self._progress = progress
         self._kv = KvPool(machine.kv_tokens)
+        self._taken = 0  # KV tokens held and expected, where they are limited
         self._clock = 0.0
         self._arrived = 0
         self._waiting: list[RequestState] = []
@@ -103,6 +107,7 @@ class _Simulation:
             return
         began = perf_counter()
         self._policy.rank(self._waiting)
+        self._taken = self._expected_kv()
         passed: list[RequestState] = []
         displaced: list[RequestState] = []
         room = self._machine.chunk_tokens - sum(tokens for _, tokens in self._prefilling)
@@ -111,7 +116,7 @@ class _Simulation:
             candidate = self._waiting[position]
             victims = self._victims_for(candidate)
             if victims is None:
-                if self._full or not self._policy.may_pass(candidate):
+                if self._full or len(passed) == MOST_PASSED or not self._policy.may_pass(candidate):
                     break
                 passed.append(candidate)
                 position += 1
@@ -133,7 +138,7 @@ class _Simulation:
         others = self._running
         victims: list[RequestState] = []
         slot_needed = self._full
-        while slot_needed or not self._fits(candidate, others):
+        while slot_needed or not self._fits(candidate, victims):
             victim = self._policy.victim(candidate, others) if others else None
             if victim is None:
                 return None
@@ -142,21 +147,30 @@ class _Simulation:
             others = [s for s in others if s is not victim]
         return victims
 
-    def _fits(self, candidate: RequestState, others: Sequence[RequestState]) -> bool:
-        """Whether KV tokens suffice for what they hold and for what the policy expects them to produce."""
+    def _fits(self, candidate: RequestState, victims: Sequence[RequestState]) -> bool:
+        """Whether KV tokens suffice for what requests hold and for what the policy expects them to produce."""
         if self._machine.kv_tokens is None:
             return True
-        admitted = [*others, *(state for state, _ in self._prefilling)]
-        if not admitted:  # alone on the machine: it runs as far as it gets
-            return True
-        taken = sum(s.context_tokens + self._policy.reserve_tokens(s) for s in (candidate, *admitted))
-        return taken <= self._kv.capacity
+        if len(victims) == len(self._running) and not self._prefilling:
+            return True  # alone on the machine it runs as far as it gets
+        freed = sum(map(self._kv_of, victims))
+        return self._taken - freed + self._kv_of(candidate) <= self._kv.capacity
+
+    def _kv_of(self, state: RequestState) -> int:
+        return state.context_tokens + self._policy.reserve_tokens(state)
+
+    def _expected_kv(self) -> int:
+        if self._machine.kv_tokens is None:
+            return 0
+        return sum(map(self._kv_of, (*self._running, *(state for state, _ in self._prefilling))))
 
     def _admit(self, state: RequestState) -> int:
         """Give the request a slot; return the tokens that its prefill computes."""
         if state.context_tokens + 1 > self._kv.free:
             self._end(state, finished=False)
             return 0
+        if self._machine.kv_tokens is not None:
+            self._taken += self._kv_of(state)
         self._kv.reclaim(state)
         # The last token is always computed: its logits are what goes on.
         state.cached_tokens = max(min(state.cached_tokens, state.context_tokens - 1), 0)
@@ -167,6 +181,8 @@ class _Simulation:
         return tokens
 
     def _preempt(self, state: RequestState, *, keep: bool) -> None:
+        if self._machine.kv_tokens is not None:
+            self._taken -= self._kv_of(state)
         self._running.remove(state)
         self._kv.release(state.context_tokens)
         self._policy.on_preempt(state, state.context_tokens if keep else state.prompt_tokens)
