@@ -13,7 +13,8 @@ from laps_sd.scheduler.survival import SurvivalCurve
 
 _EDGES = [0, *np.unique(np.geomspace(8, 32768, 39).astype(int)).tolist()]
 _PRIOR_MEAN = 256.0  # tokens: memoryless, so that without evidence requests are served first come, first served
-_PRIOR_WEIGHT = 24.0  # requests at risk, per bucket
+_PRIOR_ENDS = 4.0  # requests whose end that prior is worth, in every bucket
+_SMOOTHING = np.ones(9)  # neighbouring buckets that share their evidence
 _PRIOR_CORRELATION = 0.5  # of a predictor worth deploying
 _TELLING_SPREAD = 0.5  # standard deviation of log predicted steps from which every finished request counts fully
 _LOOK_EVERY = 16  # finished requests between two looks at the evidence, at first
@@ -49,10 +50,11 @@ class Evidence:
         self.trust = 1.0
 
     def tokens_left(self, g: int, cap: int | None) -> float:
-        """Expected remaining tokens of a request of which nothing is known but the ``g`` tokens produced."""
+        """Remaining tokens, by the index of the settings, if nothing is known but the ``g`` tokens produced."""
         if not self.experienced:  # memoryless, exactly: first come, first served
             return min(_PRIOR_MEAN, max(cap - g, 0)) if cap is not None else _PRIOR_MEAN
-        return self.population.mean(g, cap)
+        curve = self.population
+        return curve.gittins(g, cap) if self._settings.index == "gittins" else curve.mean(g, cap)
 
     def stepped(self, tokens: int) -> None:
         """Count one verify step of any request."""
@@ -101,14 +103,17 @@ class Evidence:
         if self._settings.trust:
             low, high = self._settings.trust_low, self._settings.trust_high
             self.trust = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)
+        widths = np.diff(_EDGES)
+        ended = np.convolve(self._ended[:-1], _SMOOTHING, "same")
+        survived_half = (
+            np.array(self._at_risk) - np.array(self._ended) / 2
+        )  # whoever ended was there half of the bucket
+        exposed = np.convolve(widths * survived_half[:-1], _SMOOTHING, "same")
         # Where few requests were seen the hazard is that of a memoryless length with the mean of all: no reason to
         # believe that who has run long is nearer to the end, or farther from it.
-        per_token = (self._finished + 1) / (self._tokens + _PRIOR_MEAN)
-        survival = [1.0]
-        for i in range(len(_EDGES) - 1):
-            prior_hazard = 1 - (1 - min(per_token, 1.0)) ** (_EDGES[i + 1] - _EDGES[i])
-            hazard = (self._ended[i] + _PRIOR_WEIGHT * prior_hazard) / (self._at_risk[i] + _PRIOR_WEIGHT)
-            survival.append(survival[-1] * (1 - hazard))
+        mean = (self._tokens + _PRIOR_MEAN) / (self._finished + 1)
+        hazard = (ended + _PRIOR_ENDS) / (exposed + _PRIOR_ENDS * mean)
+        survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
         self.population = SurvivalCurve(_EDGES, survival)
         if self._at_risk[0] > self._settings.memory * 4:
             self._at_risk = [v / 2 for v in self._at_risk]

@@ -101,7 +101,7 @@ class Settings:
     accept_strength: float = 8.0
     preemption: bool = True
     margin: float = 1.1
-    blind_margin: float = 1.25
+    blind_margin: float = 1.15
     recompute_weight: float = 8.0
     protect_steps: float = 4.0
     max_preemptions: int = 16
