@@ -16,7 +16,8 @@ import laps_sd
 from laps_sd.errors import LapsError
 from laps_sd.serving.config import load_config
 from laps_sd.serving.names import DISABLE_ENV, POLICY, SUPPORTED_SGLANG
-from laps_sd.serving.targets import ALL_TARGETS, check_targets, check_version, installed_sglang
+from laps_sd.serving.target_check import check_targets, check_version, installed_sglang
+from laps_sd.serving.targets import ALL_TARGETS
 
 _GROUP = "sglang.srt.plugins"
 

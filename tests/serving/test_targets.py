@@ -8,16 +8,8 @@ import pytest
 from laps_sd.errors import InputError
 from laps_sd.serving.names import SUPPORTED_SGLANG
 from laps_sd.serving.preflight import check_sglang
-from laps_sd.serving.targets import (
-    ALL_TARGETS,
-    ARGUMENT_TARGETS,
-    SCHEDULER_TARGETS,
-    TOKENIZER_TARGETS,
-    Target,
-    check_version,
-    difference,
-    installed_sglang,
-)
+from laps_sd.serving.target_check import check_version, difference, installed_sglang
+from laps_sd.serving.targets import ALL_TARGETS, ARGUMENT_TARGETS, SCHEDULER_TARGETS, TOKENIZER_TARGETS, Target
 
 
 def test_the_installed_sglang_is_one_that_is_supported() -> None:
