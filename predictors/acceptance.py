@@ -6,21 +6,21 @@ A server evaluates it with numpy alone; fitting is in :mod:`laps_sd.predictors.a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from math import exp, inf, log
+from collections.abc import Sequence
+from math import exp
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
+from laps_sd.predictors.acceptance_run import AcceptancePrior, AcceptanceRun, prior_at, run_meta, run_of
 from laps_sd.predictors.buckets import Floats
 from laps_sd.predictors.features import FeatureMap
-from laps_sd.predictors.kernel import KernelRidge
 from laps_sd.predictors.state import State
 from laps_sd.scheduler.posterior import PosteriorSettings
-from laps_sd.scheduler.posterior_math import acceptance_rate, mean_tokens
+
+__all__ = ["AcceptancePrior", "AcceptanceRun", "KernelSpace", "PromptAcceptance"]
 
 #: Weight (verify steps) of the average over known drafts as the prior of an unknown one: little.
 UNKNOWN_STRENGTH = 4.0
@@ -30,73 +30,6 @@ _DIMENSIONS = 30
 _CLIP = 3.0
 #: Counts of word classes tell lengths; for acceptance they only blur the distances.
 _NOT_READ = ("words_", "opening_", "closing_", "first_class", "model_score", "log_cap", "temperature", "log_turns")
-
-
-@dataclass(frozen=True)
-class AcceptancePrior:
-    """What is believed about one request's accept length at arrival.
-
-    Attributes
-    ----------
-    mean : float
-        Tokens per verify step, bonus token included.
-    strength : float
-        κ, the weight of that mean in verify steps.
-    settings : PosteriorSettings
-        Constants of the posterior, fitted on held-out requests of the same run.
-    drafts : int, optional
-        Most drafts one step accepts.
-    unseeded_mean, unseeded_strength : float
-        The prior of the same run without the prompt, for comparison.
-    """
-
-    mean: float
-    strength: float
-    settings: PosteriorSettings
-    drafts: int | None
-    unseeded_mean: float
-    unseeded_strength: float
-
-
-@dataclass(frozen=True)
-class AcceptanceRun:
-    """One fitted run.
-
-    Attributes
-    ----------
-    model, draft : str, optional
-        Target model, and draft algorithm with its model.
-    drafts : int, optional
-        Most drafts one step accepts.
-    rows : int
-        Training requests.
-    center : float
-        Mean log tokens per step, outliers pulled in.
-    kernel : KernelRidge, optional
-        Deviation from ``center`` by prompt; None where the prompt did not help held-out requests.
-    strength, unseeded_strength : float
-        κ with and without the prompt, verify steps.
-    settings : PosteriorSettings
-    """
-
-    model: str | None
-    draft: str | None
-    drafts: int | None
-    rows: int
-    center: float
-    kernel: KernelRidge | None
-    strength: float
-    unseeded_strength: float
-    settings: PosteriorSettings
-
-    def means(self, space: Floats) -> Floats:
-        """Return tokens per step, shape (n,), of prompts at ``space``, shape (n, d)."""
-        logs = np.full(len(space), self.center)
-        if self.kernel is not None:
-            logs += self.kernel.predict(space)
-        most = inf if self.drafts is None else log(self.drafts + 1.0)
-        means: Floats = np.exp(np.clip(logs, 0.0, most))
-        return means
 
 
 class PromptAcceptance:
@@ -165,7 +98,7 @@ class PromptAcceptance:
                 continue
             means = run.means(np.empty((len(chosen), 0)) if space is None else space[chosen])
             for i, mean in zip(chosen, means.tolist(), strict=True):
-                found[i] = _converted(run, mean, max_correct_drafts)
+                found[i] = prior_at(run, mean, max_correct_drafts)
         return [prior for prior in found if prior is not None]
 
     def find_run(
@@ -209,7 +142,7 @@ class PromptAcceptance:
 
     def to_state(self, with_features: bool = True) -> State:
         """Return the learned state; without the features where the bundle holds them already."""
-        meta: dict[str, Any] = {"runs": [_run_meta(run) for run in self.runs]}
+        meta: dict[str, Any] = {"runs": [run_meta(run) for run in self.runs]}
         arrays: dict[str, NDArray[Any]] = {}
         texts: dict[str, str] = {}
         for i, run in enumerate(self.runs):
@@ -229,7 +162,7 @@ class PromptAcceptance:
         if "features" in state.meta:
             inner = {n.removeprefix("features/"): a for n, a in state.arrays.items() if n.startswith("features/")}
             features = FeatureMap.from_state(State("features", state.meta["features"], inner, state.texts))
-        return cls(features, [_run(meta, state.arrays, i) for i, meta in enumerate(state.meta["runs"])])
+        return cls(features, [run_of(meta, state.arrays, i) for i, meta in enumerate(state.meta["runs"])])
 
 
 class KernelSpace:
@@ -250,47 +183,5 @@ class KernelSpace:
         return np.concatenate([scaled, _WORD_WEIGHT * rows[:, self._latent]], axis=1)
 
 
-def _converted(run: AcceptanceRun, mean: float, drafts: int | None) -> AcceptancePrior:
-    unseeded = exp(run.center)
-    if drafts is None or run.drafts is None or drafts == run.drafts:
-        most = run.drafts if drafts is None else drafts
-        return AcceptancePrior(mean, run.strength, run.settings, most, unseeded, run.unseeded_strength)
-    trained = run.drafts
-
-    def other(tokens: float) -> float:
-        return mean_tokens(acceptance_rate(tokens, trained), drafts)
-
-    # The law is only roughly true: the further it moves the mean, the less the prior is worth.
-    doubt = 1.0 + 10.0 * abs(log(other(mean) / mean))
-    return AcceptancePrior(
-        other(mean), run.strength / doubt, run.settings, drafts, other(unseeded), run.unseeded_strength / doubt
-    )
-
-
 def _same(a: str | None, b: str | None) -> bool:
     return a is not None and b is not None and a.casefold() == b.casefold()
-
-
-def _run_meta(run: AcceptanceRun) -> dict[str, Any]:
-    meta: dict[str, Any] = {
-        "model": run.model,
-        "draft": run.draft,
-        "drafts": run.drafts,
-        "rows": run.rows,
-        "center": run.center,
-        "strength": run.strength,
-        "unseeded_strength": run.unseeded_strength,
-        "settings": asdict(run.settings),
-    }
-    if run.kernel is not None:
-        meta["kernel"] = {"mean": run.kernel.mean, "gamma": run.kernel.gamma}
-    return meta
-
-
-def _run(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], i: int) -> AcceptanceRun:
-    known = {**meta, "settings": PosteriorSettings(**meta["settings"])}
-    kernel = known.pop("kernel", None)
-    run = AcceptanceRun(kernel=None, **known)
-    if kernel is None:
-        return run
-    return replace(run, kernel=KernelRidge(arrays[f"{i}/landmarks"], arrays[f"{i}/weights"], **kernel))
