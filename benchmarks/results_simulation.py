@@ -1,6 +1,7 @@
 """Regenerate docs/results-simulation.md: what the simulator says about laps-sd, on real runs and real arrivals.
 
-    python benchmarks/results_simulation.py DIR [--seeds N] [--parts replay,spoiled,cost,arrivals] [--workers N]
+    python benchmarks/results_simulation.py DIR [--seeds N] [--few N] [--workers N]
+                                            [--parts replay,spoiled,cost,arrivals] [--out FILE]
 
 DIR holds traces of request records (none of them is part of this repository):
 
@@ -77,6 +78,11 @@ def replayed(plan: Plan) -> Found:
         found = {"workload": results.workload, "policies": results.policies, "ablation": results.ablation}
         kept.write_text(json.dumps(found), encoding="utf-8")
     return Found(**json.loads(kept.read_text(encoding="utf-8")))
+
+
+def few() -> tuple[int, ...]:
+    """Seeds of the parts in which nothing is close."""
+    return tuple(range(min(ARGS.seeds, ARGS.few)))
 
 
 def mean(s: PolicySummary) -> float:
@@ -171,7 +177,9 @@ def spoiled(verdicts: Verdicts) -> Part:
         trace = ARGS.dir / f"{name}.jsonl"
         for slots, load in POINTS:
             for spoil, bound in (("shuffled", 1.05), ("reversed", 1.15)):
-                found = replayed(plan(trace, slots, load, f"{spoil}:{predictions_of(trace)}", policies)).policies
+                found = replayed(
+                    plan(trace, slots, load, f"{spoil}:{predictions_of(trace)}", policies, seeds=few())
+                ).policies
                 ratio = mean(found["laps-sd"]) / min(mean(found["fcfs"]), mean(found["las"]))
                 cells = " | ".join(f"{mean(found[p]):.1f}" for p in policies)
                 lines.append(f"| {name} | {slots}, {load} | {spoil} | {cells} | {ratio:.3f} |")
@@ -193,7 +201,11 @@ def costly(verdicts: Verdicts) -> Part:
     for name in REPLAYS:
         trace = ARGS.dir / f"{name}.jsonl"
         for keep in (True, False):
-            results = replayed(plan(trace, 16, 0.95, predictions_of(trace), PEERS, cost_model=str(COST), keep_kv=keep))
+            results = replayed(
+                plan(
+                    trace, 16, 0.95, predictions_of(trace), PEERS, cost_model=str(COST), keep_kv=keep, seeds=few()
+                )
+            )  # fmt: skip
             lines += [f"### {name}, 16 slots, load 0.95, KV {'kept' if keep else 'dropped'}", ""]
             lines += table(results, results.policies)
             per_request = results.policies["laps-sd"]["preemptions"] / results.workload["n"]
@@ -207,7 +219,7 @@ def arrivals(verdicts: Verdicts) -> Part:
         "## Production arrivals",
         "",
         "Windows of 2,000 requests; `--acceptance-from sdb_eagle.jsonl --predictions noise:S --requests 2000 "
-        f"--seeds {min(ARGS.seeds, 3)}`; mean latency in steps.",
+        f"--seeds {len(few())}`; mean latency in steps.",
         "",
         "| trace | slots | load | noise | fcfs | sjf-predicted | laps-sd | oracle-srpt | gap closed | / better |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -217,7 +229,7 @@ def arrivals(verdicts: Verdicts) -> Part:
         found = replayed(
             plan(
                 ARGS.dir / f"{name}.jsonl", slots, load, f"noise:{noise}", policies, requests=2000,
-                acceptance_from=ARGS.dir / "sdb_eagle.jsonl", seeds=tuple(range(min(ARGS.seeds, 3))),
+                acceptance_from=ARGS.dir / "sdb_eagle.jsonl", seeds=few(),
             )
         ).policies  # fmt: skip
         ratio = mean(found["laps-sd"]) / min(mean(found["fcfs"]), mean(found["sjf-predicted"]))
@@ -246,7 +258,12 @@ def main() -> None:
     for part in ARGS.parts.split(","):
         verdicts = Verdicts()
         lines = PARTS[part](verdicts)
-        (kept / f"{part}.json").write_text(json.dumps({"lines": lines, "verdicts": verdicts.rows, "seeds": ARGS.seeds}))
+        (kept / f"{part}.json").write_text(json.dumps({"lines": lines, "verdicts": verdicts.rows}), encoding="utf-8")
+        write(kept)
+
+
+def write(kept: Path) -> None:
+    """Write the document from the parts that are done."""
     found = {p: json.loads((kept / f"{p}.json").read_text()) for p in PARTS if (kept / f"{p}.json").exists()}
     rows = [row for part in found.values() for row in part["verdicts"]]
     missed = [text for text, held in rows if not held]
@@ -263,14 +280,16 @@ def main() -> None:
         "",
     ]
     body = [line for part in found.values() for line in part["lines"]]
-    DOCUMENT.write_text("\n".join([*head, *body]).rstrip() + "\n", encoding="utf-8")
+    ARGS.out.write_text("\n".join([*head, *body]).rstrip() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--few", type=int, default=2, help="seeds of the parts other than replay")
     parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--out", type=Path, default=DOCUMENT)
     parser.add_argument("--workers", type=int, default=1)
     ARGS = parser.parse_args()
     main()
