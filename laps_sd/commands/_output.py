@@ -53,10 +53,11 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 def policy_table(policies: Mapping[str, Mapping[str, Any]], title: str = "") -> Table:
     """Return the comparison that people read, for a terminal."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     headers, rows = policy_rows(policies)
-    table = Table(title=title or None, title_justify="left")
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(headers[0], no_wrap=True)
     for name in headers[1:]:
         table.add_column(name, justify="right", no_wrap=True)
@@ -90,8 +91,8 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
     "slowdown": lambda f: f.get("slowdown_mean"),
     "gap": lambda f: f.get("gap_closed"),
     "accept": lambda f: f.get("accept_length_mean"),
-    "preempted": lambda f: f.get("preemptions"),
-    "recomputed": lambda f: f.get("recomputed_tokens"),
+    "preempts": lambda f: f.get("preemptions"),
+    "recomp": lambda f: f.get("recomputed_tokens"),
     "failed": lambda f: f.get("failed"),
 }
 

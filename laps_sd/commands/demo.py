@@ -101,9 +101,12 @@ def _tell(figures: dict[str, Any], report: Path, out: Path) -> None:
 
     console = Console()
     console.print(policy_table(figures["policies"]))
-    same = "identical" if figures["identical_tokens"] else "NOT identical"
-    console.print(f"Generated tokens under both policies: {same}.")
-    console.print(f"MLflow run {figures['run_id']}: mlflow ui --backend-store-uri {figures['tracking_uri']}")
-    console.print(f"Serve with these models: laps-sd serve --cpu -- --schedule-policy laps-sd "
-                  f"--laps-sd-bundle {out / 'bundle'}")  # fmt: skip
-    console.print(f"Report: {report}")
+    same = {True: "identical", False: "NOT identical", None: "not comparable"}[figures["identical_tokens"]]
+    for line in (
+        f"Generated tokens under both policies: {same}.",
+        f"MLflow run {figures['run_id']}: mlflow ui --backend-store-uri {figures['tracking_uri']}",
+        "Serve with these models:",
+        f"  laps-sd serve --cpu -- --schedule-policy laps-sd --laps-sd-bundle {out / 'bundle'}",
+        f"Report: {report}",
+    ):
+        console.print(line, soft_wrap=True, highlight=False)  # a command must survive copying

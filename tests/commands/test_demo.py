@@ -85,7 +85,7 @@ FIGURES = {
 
 def test_the_table_compares_with_fcfs_and_leaves_out_what_nobody_measured():
     headers, rows = policy_rows(FIGURES["policies"])
-    assert headers == ["policy", "mean s", "/ fcfs", "p50", "p99", "TTFT", "preempted"]
+    assert headers == ["policy", "mean s", "/ fcfs", "p50", "p99", "TTFT", "preempts"]
     assert rows[1] == ["laps-sd", "1.5", "0.75", "2", "4", "–", "3"]
 
 
