@@ -80,6 +80,11 @@ def replayed(plan: Plan) -> Found:
     return Found(**json.loads(kept.read_text(encoding="utf-8")))
 
 
+def traces(names: Sequence[str]) -> list[Path]:
+    """Those of the named traces that DIR holds."""
+    return [path for name in names if (path := ARGS.dir / f"{name}.jsonl").exists()]
+
+
 def few() -> tuple[int, ...]:
     """Seeds of the parts in which nothing is close."""
     return tuple(range(min(ARGS.seeds, ARGS.few)))
@@ -134,8 +139,8 @@ def replays(verdicts: Verdicts) -> Part:
         f"--seeds {ARGS.seeds} --ablation`",
         "",
     ]
-    for name in REPLAYS:
-        trace = ARGS.dir / f"{name}.jsonl"
+    for trace in traces(REPLAYS):
+        name = trace.stem
         for slots, load in POINTS:
             results = replayed(plan(trace, slots, load, predictions_of(trace), PEERS, ablation=True))
             tau = results.workload["predictions_kendall_tau"]
@@ -173,8 +178,8 @@ def spoiled(verdicts: Verdicts) -> Part:
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
     policies = ("fcfs", "las", "sjf-predicted", "laps-sd")
-    for name in REPLAYS:
-        trace = ARGS.dir / f"{name}.jsonl"
+    for trace in traces(REPLAYS):
+        name = trace.stem
         for slots, load in POINTS:
             for spoil, bound in (("shuffled", 1.05), ("reversed", 1.15)):
                 found = replayed(
@@ -198,8 +203,8 @@ def costly(verdicts: Verdicts) -> Part:
         "after a preemption, or dropped down to the prompt (`--drop-kv`).",
         "",
     ]
-    for name in REPLAYS:
-        trace = ARGS.dir / f"{name}.jsonl"
+    for trace in traces(REPLAYS):
+        name = trace.stem
         for keep in (True, False):
             results = replayed(
                 plan(
@@ -242,7 +247,7 @@ def arrivals(verdicts: Verdicts) -> Part:
 
 
 def arrival_points() -> Iterator[tuple[str, int, float, float]]:
-    for name in ARRIVALS:
+    for name in (t.stem for t in traces(ARRIVALS)):
         for slots in (16, 64):
             for load in (0.7, 0.9, 1.1):
                 for noise in (0.6, 0.9):
