@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from laps_sd.data.badrows import to_record
 from laps_sd.data.canonical import Tokenizer
 from laps_sd.data.journal import Journal
 from laps_sd.data.prompt import Prompt
-from laps_sd.data.schema import RequestRecord
-from laps_sd.data.sending import RequestError, ask_chat, ask_generate, connect, describe_server
+from laps_sd.data.sending import RequestError, ask_chat, ask_generate, connect, describe_server, record_of
 from laps_sd.data.writing import check_name
 from laps_sd.errors import InputError, WorkError
 
@@ -224,7 +222,7 @@ class _Run:
                 measured = await ask_generate(client, prompt, sampling, tokenizer)
             else:
                 measured = await ask_chat(client, prompt, sampling)
-            record = _record(prompt, {**server, **sampling, **measured, "arrival_s": round(arrival, 4)})
+            record = record_of(prompt, {**server, **sampling, **measured, "arrival_s": round(arrival, 4)})
         except RequestError as error:
             await self._failed(client, f"{prompt.prompt_id}: {error}", concurrency)
         else:
@@ -246,13 +244,3 @@ class _Run:
             raise WorkError(f"the server at {client.base_url} stopped answering ({reason})") from None
         if self._in_a_row >= max(8, concurrency):
             raise WorkError(f"{self._in_a_row} requests failed one after the other, the last one {reason}")
-
-
-def _record(prompt: Prompt, fields: dict[str, Any]) -> RequestRecord:
-    said = prompt.canonical
-    known = {"category": prompt.category, "group": prompt.group, "source": prompt.source}
-    row = {"request_id": prompt.prompt_id, "prompt": said.text, "turns": said.turns, **known, **fields}
-    try:
-        return to_record(row)
-    except ValueError as error:
-        raise RequestError(f"the server's answer does not make a record: {error}") from None

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from laps_sd.data.badrows import to_record
 from laps_sd.data.canonical import Tokenizer
 from laps_sd.data.metainfo import from_meta_info, from_server_info
 from laps_sd.data.prompt import Prompt
+from laps_sd.data.schema import RequestRecord
 from laps_sd.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -181,3 +183,14 @@ def _measured(answer: Mapping[str, Any]) -> dict[str, Any]:
         return from_meta_info(meta)
     except ValueError as error:
         raise RequestError(str(error)) from None
+
+
+def record_of(prompt: Prompt, fields: dict[str, Any]) -> RequestRecord:
+    """Return the record of a prompt and what was measured, or raise RequestError when the two do not fit."""
+    said = prompt.canonical
+    known = {"category": prompt.category, "group": prompt.group, "source": prompt.source}
+    row = {"request_id": prompt.prompt_id, "prompt": said.text, "turns": said.turns, **known, **fields}
+    try:
+        return to_record(row)
+    except ValueError as error:
+        raise RequestError(f"the server's answer does not make a record: {error}") from None

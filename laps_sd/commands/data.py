@@ -129,7 +129,7 @@ def _print(console: Any, described: dict[str, Any]) -> None:
 
     table = Table(title="output tokens: p10 to p99")
     for header in HEADERS:
-        table.add_column(header, justify="right" if header else "left", no_wrap=not header)
+        table.add_column(header, justify="right" if header else "left", no_wrap=bool(header), overflow="fold")
     table.add_row(*_cells(summary_row("all", described)))
     for name in ("source", "category", "draft"):
         parts = described[f"by_{name}"] or {}
