@@ -1,5 +1,7 @@
 """The CPU stand-in under a real SGLang server: whatever drafts, the tokens are the model's own."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from laps_sd.errors import WorkError
 from laps_sd.serving.process import SglangServer, speculation_args
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
@@ -76,11 +79,32 @@ def test_a_batch_gives_the_tokens_of_single_requests(server_factory, prompt_ids,
     assert alone == own_tokens
 
 
-def test_a_draft_tree_over_pages_changes_no_token(server_factory, prompt_ids, own_tokens) -> None:
-    # A real tree (two branches) and more than one token per page take the other branches of the bookkeeping.
-    chain = speculation_args("standalone")
-    tree = [*chain[: chain.index("--speculative-eagle-topk")], "--speculative-eagle-topk", "2"]
-    answers = generate(server_factory([*tree, "--speculative-num-draft-tokens", "6"]), prompt_ids)
+# The other branches of the bookkeeping: a real tree of drafts, and more than one token per page.
+TREE = ["--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "6"]
+PAGES = ["--page-size", "16"]
+
+
+@pytest.mark.parametrize("more", [TREE, PAGES], ids=["tree", "pages"])
+def test_trees_and_pages_change_no_token(server_factory, prompt_ids, own_tokens, more: list[str]) -> None:
+    answers = generate(server_factory([*speculation_args("standalone"), *more]), prompt_ids)
     assert [answer["output_ids"] for answer in answers] == own_tokens
-    answers = generate(server_factory([*chain, "--page-size", "16"]), prompt_ids)
-    assert [answer["output_ids"] for answer in answers] == own_tokens
+
+
+def test_a_model_without_weights_is_said_in_one_sentence(model_folder: Path, tmp_path: Path) -> None:
+    for file in model_folder.iterdir():
+        if file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with (
+        SglangServer(cpu=True, model=tmp_path) as server,
+        pytest.raises(WorkError, match=r"died while starting .*weights.*; see /"),
+    ):
+        server.wait_ready()
+
+
+def test_serve_ends_with_sglangs_own_status() -> None:
+    command = [sys.executable, "-c", "from laps_sd.cli import main; main()"]
+    ended = subprocess.run(
+        [*command, "serve", "--cpu", "--", "--no-such-flag"], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ended.returncode == 2
+    assert "error: unrecognized arguments: --no-such-flag" in ended.stderr
