@@ -61,7 +61,7 @@ class ArrivalFeatures:
     def row(self, request: PromptRequest) -> list[float]:
         """Return the features named in ``NAMES``."""
         tokens = request.prompt_tokens
-        if tokens is None:
+        if not tokens:  # 0 in a record means not known
             tokens = round(self.defaults["tokens_per_byte"] * (len(request.prompt.encode("utf-8", "replace")) + 8))
         temperature = self.defaults["temperature"] if request.temperature is None else request.temperature
         cap = self.defaults["cap"] if request.max_new_tokens is None else request.max_new_tokens

@@ -129,50 +129,26 @@ class BoostingSettings:
 
 
 def boost(
-    rows: Floats,
-    loss: HazardLoss,
-    settings: BoostingSettings,
-    seed: int,
-    *,
-    rounds: int | None = None,
-    held_out: tuple[Floats, HazardLoss] | None = None,
-) -> tuple[Trees, int]:
-    """Fit the score functions f_k.
+    rows: Floats, loss: HazardLoss, held_out: tuple[Floats, HazardLoss], settings: BoostingSettings, seed: int
+) -> Trees:
+    """Fit the score functions f_k, until the held-out requests no longer gain.
 
     Parameters
     ----------
     rows : array, shape (n, features)
     loss : HazardLoss
         Loss of the same n requests.
-    rounds : int, optional
-        Boosting rounds; ``settings.max_rounds`` when None.
-    held_out : (rows, loss), optional
-        Requests on which boosting stops once it no longer improves.
-
-    Returns
-    -------
-    trees : Trees
-    rounds : int
-        Rounds kept.
+    held_out : (rows, loss)
+        Other requests.
     """
-    terms, most = loss.terms, rounds or settings.max_rounds
-    parameters = {**settings.parameters(terms, seed), "objective": loss.gradients}
     data = lgb.Dataset(rows, label=np.zeros(len(rows)), params=_DATA)
-    if held_out is None:
-        booster = lgb.train(parameters, data, most)
-        return _trees(booster, terms, most), most
     check = lgb.Dataset(held_out[0], label=np.zeros(len(held_out[0])), reference=data, params=_DATA)
     booster = lgb.train(
-        {**parameters, "metric": "None"},
+        {**settings.parameters(loss.terms, seed), "objective": loss.gradients, "metric": "None"},
         data,
-        most,
+        settings.max_rounds,
         valid_sets=[check],
         feval=held_out[1].value,
         callbacks=[lgb.early_stopping(settings.patience, verbose=False)],
     )
-    kept = max(1, booster.best_iteration)
-    return _trees(booster, terms, kept), kept
-
-
-def _trees(booster: lgb.Booster, terms: int, rounds: int) -> Trees:
-    return Trees(booster.model_to_string(num_iteration=rounds), terms)
+    return Trees(booster.model_to_string(num_iteration=max(1, booster.best_iteration)), loss.terms)

@@ -70,7 +70,7 @@ class Encoder:
         """Return (rows, token ids, attention mask) by growing length, so that little is spent on padding."""
         import torch
 
-        ids = [_shorten(self.tokenizer.encode(text[:20_000]).ids) for text in texts]
+        ids = [_shorten(self.tokenizer.encode(_clean(text)).ids) for text in texts]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         result = []
         for start in range(0, len(order), _BATCH):
@@ -127,6 +127,11 @@ class Encoder:
         return cls(network.float(), tokenizers.Tokenizer.from_str(state.texts["tokenizer"]), state.meta["origin"])
 
 
+def _clean(text: str) -> str:
+    """Bound the work, and replace lone surrogates, which the tokenizer refuses."""
+    return (text if len(text) <= 40_000 else text[:20_000] + text[-20_000:]).encode("utf-8", "replace").decode()
+
+
 def _shorten(ids: list[int]) -> list[int]:
     return ids if len(ids) <= HEAD_TOKENS + TAIL_TOKENS else ids[:HEAD_TOKENS] + ids[-TAIL_TOKENS:]
 
@@ -138,4 +143,5 @@ def _transformers() -> Any:
         raise WorkError(
             "this predictor needs torch and transformers, which are not installed: pip install 'laps-sd[transformer]'"
         ) from error
+    transformers.utils.logging.disable_progress_bar()
     return transformers

@@ -71,6 +71,7 @@ def fit_bundle(
         "predictor": predictor,
         "encoder": Path(encoder or default_encoder()).name if reads_encoder(features, predictor) else None,
         "seed": seed,
+        "prompt": "last user turn, without chat template (laps_sd.data.canonical_prompt)",
         "training": {"n": len(rows), "n_censored": sum(r.censored for r in rows), "fingerprint": fingerprint(rows)},
     }
     return PredictorBundle(length.model_, acceptance, manifest)
