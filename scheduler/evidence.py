@@ -47,7 +47,7 @@ class Evidence:
         self.population = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
         self.accept_length = settings.accept_length
         self.experienced = False
-        self.trust = 1.0
+        self.trust = settings.most_trust if settings.trust else 1.0
 
     def tokens_left(self, g: int, cap: int | None) -> float:
         """Remaining tokens, by the index of the settings, if nothing is known but the ``g`` tokens produced."""
@@ -102,7 +102,8 @@ class Evidence:
         self.accept_length = max(self._tokens / self._steps, 1.0)
         if self._settings.trust:
             low, high = self._settings.trust_low, self._settings.trust_high
-            self.trust = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)
+            share = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)
+            self.trust = share * self._settings.most_trust
         widths = np.diff(_EDGES)
         ended = np.convolve(self._ended[:-1], _SMOOTHING, "same")
         survived_half = (

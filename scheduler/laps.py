@@ -78,7 +78,7 @@ class LapsSd(Policy):
         self._waiting.pop(state.arrival, None)
         trusted = self.evidence.trust
         if self.evidence.finished(state):
-            stale = min(trusted, self.evidence.trust) < 1
+            stale = self.evidence.trust != trusted or trusted < 0.5  # else the population hardly counts
             for other in self._waiting.values():
                 if stale or self._curve(other) is self.evidence.population:
                     self.place(other)

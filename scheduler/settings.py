@@ -68,6 +68,9 @@ class Settings:
         Lean less on predictions that finished requests proved wrong.
     trust_low, trust_high : float
         Correlation of log predicted and log real steps at which predictions count nothing, and fully.
+    most_trust : float
+        Weight of a trusted prediction at arrival; the rest is the population's, and grows as a request outlives what
+        was predicted for it: a predicted tail is always too light for some request.
     trust_prior : float
         Weight, in finished requests, of the belief that the predictions are good.
     memory : int
@@ -110,6 +113,7 @@ class Settings:
     trust: bool = True
     trust_low: float = 0.15
     trust_high: float = 0.35
+    most_trust: float = 0.95
     trust_prior: float = 16.0
     memory: int = 512
     refresh_steps: int = 8
@@ -168,6 +172,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "patience_floor": (0.01, 1e9),
     "trust_low": (-1, 1),
     "trust_high": (-1, 1),
+    "most_trust": (0, 1),
     "trust_prior": (0, 1e6),
     "memory": (8, 10_000_000),
     "refresh_steps": (1, 10_000),

@@ -49,7 +49,7 @@ def test_requests_that_still_run_are_not_taken_for_short():
 
 @pytest.mark.parametrize(
     ("error", "trust"),
-    [(0.0, 1.0), (0.6, 1.0), (None, 0.0)],
+    [(0.0, 0.95), (0.6, 0.95), (None, 0.0)],
 )
 def test_trust_follows_the_correlation_of_predicted_and_real_steps(error, trust):
     rng, evidence = np.random.default_rng(1), Evidence(Settings())
@@ -63,7 +63,7 @@ def test_predictions_that_are_all_alike_are_no_evidence_against_them():
     evidence = Evidence(Settings())
     for _ in range(300):
         live(evidence, 10, predicted_steps=10.0)
-    assert evidence.trust == 1.0
+    assert evidence.trust == Settings().most_trust
 
 
 def test_trust_can_be_switched_off():
@@ -83,4 +83,4 @@ def test_old_evidence_fades():
     for i in range(600):
         n = 1 + i * 37 % 200
         live(evidence, n, predicted_steps=float(n))
-    assert evidence.trust == 1.0
+    assert evidence.trust == Settings().most_trust

@@ -266,7 +266,7 @@ def test_predictions_that_prove_wrong_lose_their_weight(spoil, trusted, tiny_eng
     lengths = [5 + 7 * (i * 37 % 41) for i in range(160)]
     predicted = [300.0 - n for n in lengths] if spoil else [float(n) for n in lengths]
     tiny_engine(policy, 2).run([job(60 * i, n, p) for i, (n, p) in enumerate(zip(lengths, predicted, strict=True))])
-    assert policy.evidence.trust == (1.0 if trusted else 0.0)
+    assert policy.evidence.trust == (policy.settings.most_trust if trusted else 0.0)
 
 
 # --- memory, and the paper's own configuration ----------------------------------------------------------------
