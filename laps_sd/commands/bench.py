@@ -24,7 +24,10 @@ def bench(
         Path | None, typer.Option(help="Model folder to serve [default: SmolLM2-135M-Instruct, CPU only].")
     ] = None,
     bundle: Annotated[
-        str | None, typer.Option(help="Bundle folder or MLflow URI [default: trained here on the built-in trace].")
+        str | None,
+        typer.Option(
+            help="Bundle folder or MLflow URI [default: trained here on the built-in trace, less the prompts asked]."
+        ),
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="File of prompts, as for `laps-sd collect` [default: the project's own].")
@@ -78,7 +81,7 @@ def bench(
         if url is not None:
             result = bench_url(url, label=names[0] if len(names) == 1 else None, **common)
         else:
-            trained = _bundle(bundle, draft, out, seed) if "laps-sd" in names else None
+            trained = _bundle(bundle, draft, out, seed, asked) if "laps-sd" in names else None
             result = run_bench(
                 policies=names,
                 bundle=trained,
@@ -112,14 +115,16 @@ def _prompts(path: Path | None, count: int, seed: int) -> list[Prompt]:
     return list(read_prompts(path))[:count]
 
 
-def _bundle(name: str | None, draft: str, out: Path, seed: int) -> Path | str:
-    """The bundle that was named, or one trained on the trace that ships with the package."""
+def _bundle(name: str | None, draft: str, out: Path, seed: int, asked: list[Prompt]) -> Path | str:
+    """The bundle that was named, or one trained on the trace that ships with the package, less what is asked here."""
     if name is not None:
         return name
     from laps_sd.data import builtin_trace
     from laps_sd.predictors import fit_bundle
 
-    records = builtin_trace("standalone" if draft == "standalone" else "ngram")
+    groups = {prompt.group for prompt in asked}
+    shipped = builtin_trace("standalone" if draft == "standalone" else "ngram")
+    records = [record for record in shipped if record.group not in groups]
     bundle: Path = fit_bundle(records, seed=seed).save(out / "bundle")
     return bundle
 
