@@ -100,7 +100,7 @@ def fit_linear(columns: Floats, grid: HazardGrid, tokens: Floats, censored: Bool
 class BoostingSettings:
     """Constants of the boosting, chosen on public prompts by grouped cross-validation (docs/predictors.md)."""
 
-    learning_rate: float = 0.05
+    learning_rate: float = 0.08
     num_leaves: int = 15
     min_child_samples: int = 20
     feature_fraction: float = 0.4
@@ -129,26 +129,33 @@ class BoostingSettings:
 
 
 def boost(
-    rows: Floats, loss: HazardLoss, held_out: tuple[Floats, HazardLoss], settings: BoostingSettings, seed: int
+    rows: Floats,
+    loss: HazardLoss,
+    settings: BoostingSettings,
+    seed: int,
+    *,
+    held_out: tuple[Floats, HazardLoss] | None = None,
+    rounds: int | None = None,
 ) -> Trees:
-    """Fit the score functions f_k, until the held-out requests no longer gain.
+    """Fit the score functions f_k.
 
     Parameters
     ----------
     rows : array, shape (n, features)
     loss : HazardLoss
         Loss of the same n requests.
-    held_out : (rows, loss)
-        Other requests.
+    held_out : (rows, loss), optional
+        Other requests; boosting stops when they no longer gain.
+    rounds : int, optional
+        Boosting rounds; ``settings.max_rounds`` when None.
     """
     data = lgb.Dataset(rows, label=np.zeros(len(rows)), params=_DATA)
-    check = lgb.Dataset(held_out[0], label=np.zeros(len(held_out[0])), reference=data, params=_DATA)
-    booster = lgb.train(
-        {**settings.parameters(loss.terms, seed), "objective": loss.gradients, "metric": "None"},
-        data,
-        settings.max_rounds,
-        valid_sets=[check],
-        feval=held_out[1].value,
-        callbacks=[lgb.early_stopping(settings.patience, verbose=False)],
-    )
-    return Trees(booster.model_to_string(num_iteration=max(1, booster.best_iteration)), loss.terms)
+    watched: dict[str, Any] = {}
+    if held_out is not None:
+        check = lgb.Dataset(held_out[0], label=np.zeros(len(held_out[0])), reference=data, params=_DATA)
+        stop = lgb.early_stopping(settings.patience, verbose=False)
+        watched = {"valid_sets": [check], "feval": held_out[1].value, "callbacks": [stop]}
+    parameters = {**settings.parameters(loss.terms, seed), "objective": loss.gradients, "metric": "None"}
+    booster = lgb.train(parameters, data, rounds or settings.max_rounds, **watched)
+    kept = max(1, booster.best_iteration) if watched else -1
+    return Trees(booster.model_to_string(num_iteration=kept), loss.terms)

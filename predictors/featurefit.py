@@ -49,7 +49,7 @@ class PromptFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # 
         The fitted features.
     """
 
-    def __init__(self, encoder: str | None = None, dimensions: int = 48, landmarks: int = 400, seed: int = 0) -> None:
+    def __init__(self, encoder: str | None = None, dimensions: int = 32, landmarks: int = 400, seed: int = 0) -> None:
         self.encoder = encoder
         self.dimensions = dimensions
         self.landmarks = landmarks

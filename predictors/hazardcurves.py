@@ -69,20 +69,20 @@ class HazardCurves(CurveModel):
     grid : HazardGrid
     linear : array, shape (3, K)
         Weights of (1, word_score, smooth_score) in the scores.
-    trees : sequence of Trees
-        Corrections of the scores, averaged; may be empty.
+    trees : Trees or None
+        Corrections of the scores; None where training had too few rows for any.
     calibration : Calibration
     """
 
     kind = "hazard"
 
     def __init__(
-        self, features: FeatureMap, grid: HazardGrid, linear: Floats, trees: Sequence[Trees], calibration: Calibration
+        self, features: FeatureMap, grid: HazardGrid, linear: Floats, trees: Trees | None, calibration: Calibration
     ) -> None:
         self.features = features
         self.grid = grid
         self.linear = linear
-        self.trees = tuple(trees)
+        self.trees = trees
         self.calibration = calibration
         self.edges = grid.edges
 
@@ -96,8 +96,8 @@ class HazardCurves(CurveModel):
 
     def _survival_of(self, rows: Floats) -> Floats:
         scores = smooth_columns(self.features, rows) @ self.linear
-        for trees in self.trees:
-            scores += trees.raw(rows) / len(self.trees)
+        if self.trees is not None:
+            scores += self.trees.raw(rows)
         return self.calibration.apply(survival_of(self.grid.hazard(scores)))
 
     def to_state(self) -> State:
@@ -112,7 +112,7 @@ class HazardCurves(CurveModel):
             "observed": self.calibration.observed,
             **{f"features/{name}": array for name, array in features.arrays.items()},
         }
-        trees = {f"trees_{i}": one.text for i, one in enumerate(self.trees)}
+        trees = {} if self.trees is None else {"trees": self.trees.text}
         return State(self.kind, {"features": features.meta}, arrays, {**trees, **features.texts})
 
     @classmethod
@@ -125,11 +125,7 @@ class HazardCurves(CurveModel):
             FeatureMap.from_state(State("features", state.meta["features"], inner, state.texts)),
             grid,
             arrays["linear"],
-            [
-                Trees(text, grid.basis.shape[1])
-                for name, text in sorted(state.texts.items())
-                if name.startswith("trees_")
-            ],
+            Trees(state.texts["trees"], grid.basis.shape[1]) if "trees" in state.texts else None,
             Calibration(arrays["predicted"], arrays["observed"]),
         )
 

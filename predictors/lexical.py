@@ -8,6 +8,7 @@ as logarithms or shares, so that a 16,000-character prompt is not 16 times furth
 from __future__ import annotations
 
 import re
+from itertools import repeat
 from math import log1p
 
 import numpy as np
@@ -53,6 +54,8 @@ _BYTES: dict[str, bytes] = {
 }
 _CLASS_OF_WORD = {word: i for i, words in reversed(list(enumerate(CLASSES.values()))) for word in words.split()}
 _OTHER = len(CLASSES)
+_NUMBER = _OTHER + 1
+_CLASS_OF_WORD.update(dict.fromkeys(NUMBER_WORDS, _NUMBER))
 
 LEXICAL_NAMES: tuple[str, ...] = (
     "log_bytes",
@@ -88,6 +91,16 @@ for _column, _members in enumerate(_BYTES.values()):
     _BYTE_CLASS[list(_members), _column] = 1.0
 _LOGGED = [list(_BYTES).index(name) for name in ("digits", "newlines", "questions", "code_marks")]
 _ECHO = list(CLASSES).index("echo")
+_DIGITS, _NEWLINES = (list(_BYTES).index(name) for name in ("digits", "newlines"))
+
+# Where each part of the features stands.
+_SURFACE = slice(0, LEXICAL_NAMES.index("asked_minimum") + 1)
+_SHARES = slice(_SURFACE.stop, _SURFACE.stop + len(_BYTES))
+_LOGS = slice(_SHARES.stop, _SHARES.stop + len(_LOGGED))
+_WHOLE = slice(_LOGS.stop, _LOGS.stop + _OTHER)
+_OPENING = slice(_WHOLE.stop, _WHOLE.stop + _OTHER)
+_CLOSING = slice(_OPENING.stop, _OPENING.stop + _OTHER)
+_LAST = slice(_CLOSING.stop, len(LEXICAL_NAMES))
 
 
 def words_of(text: str) -> list[str]:
@@ -123,49 +136,42 @@ def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.fl
     raw = text.encode("utf-8", "replace")
     counts = np.bincount(np.frombuffer(raw, dtype=np.uint8), minlength=256) @ _BYTE_CLASS
     stripped = text.rstrip()
-    last_line = len(stripped) - stripped.rfind("\n") - 1
     first_line = text.find("\n")
-    after_blank = len(stripped) - stripped.rfind("\n\n") - 2 if "\n\n" in stripped else 0
-    get = _CLASS_OF_WORD.get
-    classes = np.array([get(word, _OTHER) for word in found], dtype=np.int64)
-    size = _OTHER + 1
-    whole = np.bincount(classes, minlength=size)[:_OTHER]
-    opening = np.bincount(classes[:OPENING], minlength=size)[:_OTHER]
-    closing = np.bincount(classes[-CLOSING:], minlength=size)[:_OTHER]
-    places = number_places(found)
-    surface = [
+    blank = stripped.rfind("\n\n")
+    classes = np.array(list(map(_CLASS_OF_WORD.get, found, repeat(_OTHER))), dtype=np.int64)
+    places = _number_places(found, classes, bool(counts[_DIGITS]))
+    size = _NUMBER + 1
+    opening = np.bincount(classes[:OPENING], minlength=size)
+    closing = np.bincount(classes[-CLOSING:], minlength=size)
+    known = classes[classes < _OTHER]
+    features = np.empty(len(LEXICAL_NAMES))
+    features[_SURFACE] = (
         log1p(len(raw)),
         log1p(len(text)),
         log1p(n_words),
-        log1p(counts[2]),
+        log1p(counts[_NEWLINES]),
         len(text) / (n_words + 1.0),
-        float(stripped.endswith(("?", "？"))),
-        float(stripped.endswith((":", "："))),
-        float(text[:1].islower()),
-        float(first_line < 0 or first_line > 200),
+        stripped.endswith(("?", "？")),
+        stripped.endswith((":", "：")),
+        text[:1].islower(),
+        first_line < 0 or first_line > 200,
         len(set(found)) / (n_words + 1.0),
-        float(text.count("```")),
-        log1p(last_line),
-        log1p(after_blank),
+        text.count("```"),
+        log1p(len(stripped) - stripped.rfind("\n") - 1),
+        log1p(len(stripped) - blank - 2) if blank >= 0 else 0.0,
         *asked_for(found, places),
-    ]
-    known = classes[classes < _OTHER]
-    digit_words = sum(found[i] < ":" for i in places)
-    return np.concatenate(
-        [
-            surface,
-            counts / (len(raw) + 1.0),
-            np.log1p(counts[_LOGGED]),
-            np.log1p(whole),
-            opening,
-            closing,
-            [
-                float(known[0]) if len(known) else -1.0,
-                log1p(len(raw)) if opening[_ECHO] + closing[_ECHO] else 0.0,
-                log1p(digit_words),
-            ],
-        ]
     )
+    np.divide(counts, len(raw) + 1.0, out=features[_SHARES])
+    np.log1p(counts[_LOGGED], out=features[_LOGS])
+    np.log1p(np.bincount(classes, minlength=size)[:_OTHER], out=features[_WHOLE])
+    features[_OPENING] = opening[:_OTHER]
+    features[_CLOSING] = closing[:_OTHER]
+    features[_LAST] = (
+        known[0] if len(known) else -1.0,
+        log1p(len(raw)) if opening[_ECHO] + closing[_ECHO] else 0.0,
+        log1p(sum(found[i] < ":" for i in places)),
+    )
+    return features
 
 
 def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float, float, float, float, float]:
@@ -176,7 +182,7 @@ def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float,
     words : list of str
         ``words_of`` the prompt.
     places : list of int, optional
-        ``number_places(words)`` when the caller has it already.
+        Where numbers stand, when the caller knows.
 
     Returns
     -------
@@ -188,7 +194,7 @@ def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float,
         1 when a word before the number makes it an upper (lower) bound.
     """
     most_words = most_items = most_tokens = limit = minimum = 0.0
-    for i in number_places(words) if places is None else places:
+    for i in [i for i, word in enumerate(words) if _is_number(word)] if places is None else places:
         number = _number(words[i])
         unit = next((ASKED_UNITS[word] for word in words[i + 1 : i + 4] if word in ASKED_UNITS), None)
         if unit is None or not 0 < number < 100_000:
@@ -208,9 +214,15 @@ def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float,
     return log1p(most_words), log1p(most_items), log1p(most_tokens), limit, minimum
 
 
-def number_places(words: list[str]) -> list[int]:
-    """Return where numbers stand, in digits or in words; a word that sorts before ":" starts with a digit."""
-    return [i for i, word in enumerate(words) if word < ":" or word in NUMBER_WORDS]
+def _is_number(word: str) -> bool:
+    return word < ":" or word in NUMBER_WORDS  # what sorts before ":" starts with a digit
+
+
+def _number_places(words: list[str], classes: NDArray[np.int64], digits: bool) -> list[int]:
+    if digits:
+        return [i for i, word in enumerate(words) if _is_number(word)]
+    places: list[int] = np.flatnonzero(classes == _NUMBER).tolist()
+    return places
 
 
 def _number(word: str) -> float:

@@ -49,6 +49,13 @@ class Trees:
     outputs : int
         Trees per boosting round: numbers per row.
 
+    Attributes
+    ----------
+    rounds : int
+        Boosting rounds.
+    features : int
+        Columns of a row.
+
     Raises
     ------
     ValueError
@@ -64,6 +71,7 @@ class Trees:
         rounds = ctypes.c_int()
         _call(LIB.LGBM_BoosterLoadModelFromString(text.encode(), ctypes.byref(rounds), ctypes.byref(self._model)))
         weakref.finalize(self, LIB.LGBM_BoosterFree, self._model)
+        self.rounds = rounds.value
         self.features = self._count(LIB.LGBM_BoosterGetNumFeature)
         if self._count(LIB.LGBM_BoosterGetNumClasses) != outputs:
             raise ValueError(f"the LightGBM model does not give {outputs} numbers per row")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,13 +81,13 @@ class WordTable:
         """Return the rows of a prompt's distinct known terms, increasing: ``terms_of(words)`` looked up."""
         if not words or not self.vocabulary:
             return np.empty(0, dtype=np.int64)
-        get = self._number.get
-        numbers = np.array([get(word, -1) for word in words])
+        numbers = np.array(list(map(self._number.get, words, repeat(-1))))
         first, last = (self._number[mark] for mark in _MARKS)
         left = np.concatenate([numbers[:-1], np.full(len(numbers[:3]), first), np.full(len(numbers[-3:]), last)])
         right = np.concatenate([numbers[1:], numbers[:3], numbers[-3:]])
         keys = left * self._words + right
         keys = keys[(left >= 0) & (right >= 0)]
+        keys.sort()  # a sorted search stays in the cache
         found = np.concatenate([self._single[numbers[numbers >= 0]], self._pairs_at(keys)])
         found.sort()
         fresh = np.ones(len(found), dtype=np.bool_)

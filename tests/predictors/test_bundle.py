@@ -80,7 +80,7 @@ def test_a_write_that_fails_leaves_the_old_bundle_and_nothing_else(bundle, folde
 
 
 @pytest.mark.parametrize(
-    "name", ["length.json", "length.npz", "length.trees_0.txt", "length.terms.txt", "acceptance.json"]
+    "name", ["length.json", "length.npz", "length.trees.txt", "length.terms.txt", "acceptance.json"]
 )
 def test_a_flipped_byte_is_refused(folder, name):
     content = bytearray((folder / name).read_bytes())
