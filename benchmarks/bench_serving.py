@@ -82,7 +82,7 @@ Mean latency of each round, seconds:
 {ranking} Identical token ids: {figures["identical_tokens"]}.
 
 Real SGLang {version("sglang")} servers on the CPU stand-in, SmolLM2-135M-Instruct in float32, n-gram drafts; every
-policy and round on a fresh server; the bundle was trained on the built-in trace.
+policy and round on a fresh server; the bundle was trained on the built-in trace less the prompts asked here.
 {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, torch {version("torch")},
 {seconds / 60:.0f} minutes in all. Speculation is slower than plain decoding on a CPU: compare policies, not speeds.
 """
