@@ -17,6 +17,7 @@ _PRIOR_ENDS = 4.0  # requests whose end that prior is worth, in every bucket
 _SMOOTHING = np.ones(9)  # neighbouring buckets that share their evidence
 _PRIOR_CORRELATION = 0.5  # of a predictor worth deploying
 _TELLING_SPREAD = 0.5  # standard deviation of log predicted steps from which every finished request counts fully
+_MOST_CAPS = 1000  # limits of output tokens whose answer is remembered
 _LOOK_EVERY = 16  # finished requests between two looks at the evidence, at first
 
 
@@ -47,14 +48,20 @@ class Evidence:
         self.population = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
         self.accept_length = settings.accept_length
         self.experienced = False
+        self._at_start: dict[int | None, float] = {}  # tokens left of those that produced none, by cap
         self.trust = settings.most_trust if settings.trust else 1.0
 
     def tokens_left(self, g: int, cap: int | None) -> float:
         """Remaining tokens, by the index of the settings, if nothing is known but the ``g`` tokens produced."""
         if not self.experienced:  # memoryless, exactly: first come, first served
             return min(_PRIOR_MEAN, max(cap - g, 0)) if cap is not None else _PRIOR_MEAN
+        if g == 0 and cap in self._at_start:
+            return self._at_start[cap]
         curve = self.population
-        return curve.gittins(g, cap) if self._settings.index == "gittins" else curve.mean(g, cap)
+        left = curve.gittins(g, cap) if self._settings.index == "gittins" else curve.mean(g, cap)
+        if g == 0 and len(self._at_start) < _MOST_CAPS:  # most that wait, and few limits are in use
+            self._at_start[cap] = left
+        return left
 
     def stepped(self, tokens: int) -> None:
         """Count one verify step of any request."""
@@ -116,6 +123,7 @@ class Evidence:
         hazard = (ended + _PRIOR_ENDS) / (exposed + _PRIOR_ENDS * mean)
         survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
         self.population = SurvivalCurve(_EDGES, survival)
+        self._at_start.clear()
         if self._at_risk[0] > self._settings.memory * 4:
             self._at_risk = [v / 2 for v in self._at_risk]
             self._ended = [v / 2 for v in self._ended]

@@ -8,22 +8,22 @@ predicted length, conditioned on the tokens produced, and its acceptance posteri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush, nlargest
+from heapq import heappop, heappush
 from math import inf, log
-from operator import attrgetter
+from typing import Any
 
 from laps_sd.scheduler.evidence import Evidence
-from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.policy import Policy, itself
+from laps_sd.scheduler.ranked import RankedQueue, StateOf
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
 from laps_sd.scheduler.survival import SurvivalCurve
+from laps_sd.scheduler.yielding import YieldOrder
 
 _OWN_STEPS = 16  # verify steps after which a request's own acceptance counts as much as that of all requests
 
 _TRIES = 4  # running requests that are asked to give way before the candidate is told to wait
-
-by_yields = attrgetter("yields")
 
 
 class LapsSd(Policy):
@@ -36,6 +36,8 @@ class LapsSd(Policy):
         self.preemptive = self.settings.preemption
         self.evidence = Evidence(self.settings)
         self._waiting: dict[int, RequestState] = {}  # by arrival number
+        self._ranked = RankedQueue()
+        self._yielding = YieldOrder()
         self._deadlines: list[tuple[int, int]] = []  # (round, arrival number), a heap
         self._log_factor = log(self.settings.factor)
 
@@ -59,7 +61,7 @@ class LapsSd(Policy):
 
     def on_admit(self, state: RequestState) -> None:
         super().on_admit(state)
-        self._waiting.pop(state.arrival, None)
+        self._leave(state)
         self.place(state)
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
@@ -71,11 +73,12 @@ class LapsSd(Policy):
 
     def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
         super().on_preempt(state, cached_tokens)
+        self._yielding.leave(state)
         self._wait(state)
 
     def on_finish(self, state: RequestState) -> None:
         super().on_finish(state)
-        self._waiting.pop(state.arrival, None)
+        self._leave(state)
         trusted = self.evidence.trust
         if self.evidence.finished(state):
             stale = self.evidence.trust != trusted or trusted < 0.5  # else the population hardly counts
@@ -85,7 +88,7 @@ class LapsSd(Policy):
 
     def on_abort(self, state: RequestState) -> None:
         super().on_abort(state)
-        self._waiting.pop(state.arrival, None)
+        self._leave(state)
         self.evidence.passed(state)
 
     def _wait(self, state: RequestState) -> None:
@@ -93,6 +96,11 @@ class LapsSd(Policy):
         patience = self.settings.patience * max(state.work, self.settings.patience_floor)
         state.deadline = self.now + int(min(patience, 1e15)) + 1
         heappush(self._deadlines, (state.deadline, state.arrival))
+
+    def _leave(self, state: RequestState) -> None:
+        self._waiting.pop(state.arrival, None)
+        self._ranked.leave(state)
+        self._yielding.leave(state)
 
     # --- perceived service ------------------------------------------------------------------------------------
 
@@ -157,10 +165,12 @@ class LapsSd(Policy):
             state.key = (tier, 0, float(state.deadline), state.arrival)
         else:
             state.key = (tier, state.level, order, state.arrival)
+        self._ranked.changed(state)
         if state.running:
             gain = state.level if self.settings.index == "attained" else state.work - self._recompute(state)
             kept = state.overdue or state.preemptions >= self.settings.max_preemptions
             state.yields = (-state.priority, -inf if kept else gain, state.arrival)
+            self._yielding.put(state)
 
     def level(self, service: float) -> int:
         """Return the queue for this service in verify steps: the least k with service <= q0 · f^k."""
@@ -169,16 +179,26 @@ class LapsSd(Policy):
             return 0
         return min(int(log(service / first) / self._log_factor) + 1, levels - 1)
 
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+        self._ranked.sort(waiting, state_of)
+
     # --- preemption -------------------------------------------------------------------------------------------
 
-    def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
+    def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
         """Return who gives way: a running request of a lower queue, the one from which most is gained."""
         if not self.preemptive:
             return None
-        for state in nlargest(_TRIES, running, key=by_yields):
+        tries = 0
+        for state in self._yielding:
             self.place(state)  # it has run since its place was computed
             if self._gives_way(state, candidate):
-                return state
+                for item in running:
+                    if state_of(item) is state:
+                        return item
+            else:
+                tries += 1
+                if tries == _TRIES:
+                    break
         return None
 
     def _gives_way(self, state: RequestState, candidate: RequestState) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.policy import Policy, itself
+from laps_sd.scheduler.ranked import StateOf
 from laps_sd.scheduler.state import RequestState
 
 
@@ -30,11 +32,11 @@ class PreemptivePolicy(Policy):
         if self.preemptive and state.steps % self.quantum == 0:
             self.place(state)
 
-    def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
+    def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
         if not (self.preemptive and running):
             return None
-        worst = max(running, key=lambda s: s.key)
-        return worst if candidate.key[:3] < worst.key[:3] else None
+        worst = max(running, key=lambda item: state_of(item).key)
+        return worst if candidate.key[:3] < state_of(worst).key[:3] else None
 
 
 class Hrrn(Policy):
@@ -42,11 +44,11 @@ class Hrrn(Policy):
 
     name = "hrrn"
 
-    def rank(self, waiting: list[RequestState]) -> None:
-        for s in waiting:
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+        for s in map(state_of, waiting):
             ratio = (self.now - s.waiting_since) / max(s.prefill_tokens, 1)
             s.key = (-s.priority, 0, -ratio, s.arrival)
-        super().rank(waiting)
+        super().rank(waiting, state_of)
 
 
 class SjfPredicted(PreemptivePolicy):
@@ -88,11 +90,11 @@ class Mlfq(PreemptivePolicy):
             level, used_up = level + 1, used_up + (self.first_quantum << (level + 1))
         return level
 
-    def rank(self, waiting: list[RequestState]) -> None:
-        for s in waiting:
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+        for s in map(state_of, waiting):
             if self.now - s.waiting_since >= self.starve:
                 s.key = (-s.priority, 0, 0.0, s.arrival)
-        super().rank(waiting)
+        super().rank(waiting, state_of)
 
 
 class Gittins(PreemptivePolicy):
@@ -115,12 +117,14 @@ class OracleSrpt(PreemptivePolicy):
 
     name = "oracle-srpt"
 
-    def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
-        worst = super().victim(candidate, running)
-        if worst is None or worst.priority < candidate.priority:
-            return worst
+    def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
+        item = super().victim(candidate, running, state_of)
+        if item is None:
+            return None
+        worst = state_of(item)
         recompute = self._slots * self._batch_steps + self.prefill_service(worst.context_tokens)
-        return worst if candidate.work + recompute < worst.work else None
+        shorter = candidate.work + recompute < worst.work
+        return item if worst.priority < candidate.priority or shorter else None
 
     def score(self, state: RequestState) -> float:
         if state.true_steps is None:

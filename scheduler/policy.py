@@ -8,13 +8,17 @@ but request states and rounds: no clock and no random numbers, so every tensor-p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from typing import Any
 
+from laps_sd.scheduler.ranked import StateOf
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
 
-by_key = attrgetter("key")
+
+def itself(item: RequestState) -> RequestState:
+    """Return the state, where a queue holds states."""
+    return item
 
 
 class Policy:
@@ -86,12 +90,24 @@ class Policy:
 
     # --- what the engine asks --------------------------------------------------------------------------------
 
-    def rank(self, waiting: list[RequestState]) -> None:
-        """Sort the waiting requests in place, the next to be served first."""
-        waiting.sort(key=by_key)
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+        """Sort the waiting requests in place, the next to be served first.
 
-    def victim(self, candidate: RequestState, running: Sequence[RequestState]) -> RequestState | None:
-        """Return the running request that should give way to ``candidate``, or None."""
+        Parameters
+        ----------
+        waiting : list
+            States, or the engine's own objects. A round is cheap where the engine hands in the order of the last
+            one without those that left, and with new ones at the end.
+        state_of : callable
+            State of an item; need not be asked about items that were ranked before.
+        """
+        waiting.sort(key=lambda item: state_of(item).key)
+
+    def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
+        """Return the item of ``running`` that should give way to ``candidate``, or None.
+
+        Items are states, or the engine's own objects whose states ``state_of`` tells.
+        """
         return None
 
     def may_pass(self, blocked: RequestState) -> bool:

@@ -10,6 +10,8 @@ from laps_sd.scheduler.settings import Settings
 
 #: (tier, queue, order inside the queue, arrival number): lower goes first, and no two are equal.
 Key = tuple[float, float, float, int]
+#: (tier, gain, arrival number): higher gives way more readily.
+Yields = tuple[float, float, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +75,7 @@ class RequestState:
     risk_bucket: int = -1
     predicted_steps: float = 0.0
     key: Key = field(default=(0.0, 0.0, 0.0, 0))
-    yields: tuple[float, float, int] = field(default=(0.0, 0.0, 0))
+    yields: Yields = field(default=(0.0, 0.0, 0))
 
     @property
     def context_tokens(self) -> int:

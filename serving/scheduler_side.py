@@ -82,12 +82,9 @@ class SchedulerSide:
         """Sort SGLang's waiting queue in place; a scheduling round begins."""
         started = perf_counter()
         self.policy.start_round()
-        states = [self._waiting_state(req) for req in queue]
-        if len(states) != len(self._waiting):
-            self._forget_vanished(states)
-        request_of = {id(state): req for state, req in zip(states, queue, strict=True)}
-        self.policy.rank(states)
-        queue[:] = [request_of[id(state)] for state in states]
+        self.policy.rank(queue, self._waiting_state)
+        if len(queue) != len(self._waiting):
+            self._forget_vanished(queue)
         if self._metrics is not None:
             self._metrics.ranked(perf_counter() - started)
             self._show()
@@ -156,9 +153,9 @@ class SchedulerSide:
                 self._waiting[state.arrival] = state
         return state
 
-    def _forget_vanished(self, states: Sequence[RequestState]) -> None:
+    def _forget_vanished(self, queue: Sequence[Any]) -> None:
         """Aborted in the queue: SGLang tells nobody."""
-        here = {state.arrival for state in states}
+        here = {req.laps_sd.arrival for req in queue}
         for arrival in [number for number in self._waiting if number not in here]:
             self.policy.on_abort(self._waiting.pop(arrival))
 
@@ -173,9 +170,7 @@ class SchedulerSide:
 
     def victim(self, candidate: Any, running: Sequence[Any]) -> Any | None:
         """Running request that gives way to ``candidate``, or None."""
-        request_of = {id(self.state_of(req)): req for req in running}
-        state = self.policy.victim(self.state_of(candidate), [self.state_of(req) for req in running])
-        return None if state is None else request_of[id(state)]
+        return self.policy.victim(self.state_of(candidate), running, self.state_of)
 
     def may_pass(self, blocked: Any) -> bool:
         """Whether requests behind ``blocked``, for which there is no KV room, may be tried."""
