@@ -84,12 +84,20 @@ def _accuracy(page: Page, evaluation: Mapping[str, Any]) -> None:
     page.heading("How good the predictions were")
     page.text(f"On {evaluation['n']} held-out requests, {evaluation['n_censored']} of them cut by their limit.")
     baselines = {name: values.get("length") for name, values in (evaluation["baselines"] or {}).items()}
-    measures = [key for key in ("kendall_tau", "mae_tokens", "coverage_80") if length and length.get(key) is not None]
+    wanted = ("kendall_tau", "c_index", "integrated_brier", "mae_tokens", "coverage_80")
+    measures = [key for key in wanted if length and length.get(key) is not None]
     rows = [[name.replace("_", " "), *(_cell(values, key) for key in measures)]
             for name, values in {"predicted from the prompt": length, **baselines}.items()]  # fmt: skip
-    page.table(["output length", *(key.replace("_", " ") for key in measures)], rows)
+    page.table(["output length", *(key.replace("_", " ") for key in measures)], rows, caption=_MEASURES)
     if acceptance and acceptance["mape_accept_length"]:
         page.figure(_acceptance(acceptance), "Error of the predicted tokens per verify step of the rest of a request.")
+
+
+_MEASURES = (
+    "The C-index (1 is a perfect order, 0.5 none) and the Brier score (0 is perfect) count cut requests too. The error in "
+    "tokens is over the requests that ended by themselves, which are the shorter ones: it favours predictions that are "
+    "too short, and so do baselines that know nothing of the cut ones."
+)
 
 
 def _acceptance(acceptance: Mapping[str, Any]) -> Figure:
