@@ -48,8 +48,9 @@ class SurvivalCurve:
     def __init__(self, edges: ArrayLike, survival: ArrayLike) -> None:
         self._edges, self._survival = _checked(edges, survival)
         self._tail_hazard = _tail_hazard(self._edges, self._survival)
-        self._expected = self._sums()
-        self._horizon = self._best_horizons()
+        # Filled at first use: the process that predicts sends the curve on and asks it nothing.
+        self._expected: list[float] = []
+        self._horizon: list[int] = []
 
     @classmethod
     def exponential(cls, mean: float, edges: Sequence[int] | None = None) -> SurvivalCurve:
@@ -147,8 +148,9 @@ class SurvivalCurve:
             return best
         i = bisect_right(self._edges, g) - 1
         here, alive = self._sum_from(g), self.survive(g)
+        horizon = self._horizon or self._best_horizons()
         # The hazard rises inside a bucket, so the best horizon ends at an edge: the next one, or that of a neighbour.
-        for j in {i + 1, self._horizon[i], self._horizon[i + 1]}:
+        for j in {i + 1, horizon[i], horizon[i + 1]}:
             if i < j < len(self._edges) and (cap is None or self._edges[j] < cap):
                 ends = alive - self._survival[j]
                 if ends > 0:
@@ -168,27 +170,32 @@ class SurvivalCurve:
 
     def _sum_from(self, g: int) -> float:
         """Sum of S(t) over t = g, g + 1, …: expected tokens beyond ``g``, times the chance to get there."""
+        if g == 0:
+            return self._expected[0]
         edges = self._edges
         if g >= edges[-1]:
             return self.survive(g) / self._tail_hazard
         i = bisect_right(edges, g) - 1
-        return self._expected[i + 1] + _bucket_sum(self.survive(g), self._survival[i + 1], edges[i + 1] - g)
+        expected = self._expected or self._sums()
+        return expected[i + 1] + _bucket_sum(self.survive(g), self._survival[i + 1], edges[i + 1] - g)
 
     def _sums(self) -> list[float]:
         edges, survival = self._edges, self._survival
         sums = [survival[-1] / self._tail_hazard]
         for i in range(len(edges) - 2, -1, -1):
             sums.append(sums[-1] + _bucket_sum(survival[i], survival[i + 1], edges[i + 1] - edges[i]))
-        return sums[::-1]
+        self._expected = sums[::-1]
+        return self._expected
 
     def _best_horizons(self) -> list[int]:
         """For each edge the edge at which its Gittins horizon ends; the last index means never."""
-        sums, survival = np.array(self._expected), np.array(self._survival)
+        sums, survival = np.array(self._expected or self._sums()), np.array(self._survival)
         spent = sums[:, None] - sums[None, :]
         ends = survival[:, None] - survival[None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(np.triu(ends > 0, k=1), spent / ends, inf)
-        return [int(j) for j in ratio.argmin(axis=1)]
+        self._horizon = [int(j) for j in ratio.argmin(axis=1)]
+        return self._horizon
 
 
 def _bucket_sum(left: float, right: float, width: int) -> float:
@@ -203,7 +210,7 @@ def _tail_hazard(edges: list[int], survival: list[float]) -> float:
 
 
 def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[float]]:
-    e, s = np.asarray(edges, dtype=np.float64), np.asarray(survival, dtype=np.float64)
+    e, s = np.asarray(edges, dtype=np.float64), np.array(survival, dtype=np.float64)
     if e.ndim != 1 or e.shape != s.shape or not 2 <= len(e) <= MAX_EDGES:
         raise ValueError(f"a survival curve needs 2 to {MAX_EDGES} edges and as many values, got {e.shape}, {s.shape}")
     if not (np.isfinite(e).all() and np.isfinite(s).all()):
