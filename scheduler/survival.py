@@ -170,8 +170,6 @@ class SurvivalCurve:
 
     def _sum_from(self, g: int) -> float:
         """Sum of S(t) over t = g, g + 1, …: expected tokens beyond ``g``, times the chance to get there."""
-        if g == 0:
-            return self._expected[0]
         edges = self._edges
         if g >= edges[-1]:
             return self.survive(g) / self._tail_hazard

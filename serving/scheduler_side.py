@@ -61,6 +61,8 @@ class SchedulerSide:
         """A request was received: give it the next arrival number."""
         self._arrivals += 1
         req.laps_sd = Tracked(self._arrivals, carried)
+        if carried.prediction is not None:
+            carried.prediction.length.gittins()  # fills the curve's tables here instead of in a scheduling round
 
     def state_of(self, req: Any) -> RequestState:
         """State of a request, made when it first waits: only then are its prompt and its cap final."""
