@@ -1,5 +1,6 @@
 """The same against SGLang itself: collecting through both endpoints, and one prompt with equal text everywhere."""
 
+import time
 from pathlib import Path
 
 import httpx
@@ -39,6 +40,17 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(str(demo_model()))
 
 
+def exported(folder: Path, tokenizer, at_least: int):
+    """Records of the exported metrics: SGLang writes them after it has answered."""
+    for _ in range(200):
+        files = sorted(folder.iterdir())
+        records = list(import_records("sglang-metrics", files, ImportOptions(tokenizer=tokenizer))) if files else []
+        if len(records) >= at_least:
+            break
+        time.sleep(0.1)
+    return records
+
+
 def test_both_endpoints_record_the_same_answers(server, tokenizer, tmp_path):
     prompts = generate_prompts(4, seed=5)
     generate, chat = tmp_path / "generate.parquet", tmp_path / "chat.parquet"
@@ -59,6 +71,7 @@ def test_both_endpoints_record_the_same_answers(server, tokenizer, tmp_path):
 
 
 def test_one_prompt_has_one_text_through_every_endpoint(server, tokenizer, metrics_folder):
+    already = len(exported(metrics_folder, tokenizer, 0))
     templated = tokenizer.apply_chat_template(
         [{"role": "user", "content": ASKED}], tokenize=False, add_generation_prompt=True
     )
@@ -78,6 +91,6 @@ def test_one_prompt_has_one_text_through_every_endpoint(server, tokenizer, metri
             ("/v1/chat/completions", {"messages": messages, **openai}),
         ):
             client.post(path, json=body).raise_for_status()
-    records = list(import_records("sglang-metrics", [metrics_folder], ImportOptions(tokenizer=tokenizer)))
+    records = exported(metrics_folder, tokenizer, already + 6)
     assert [(record.prompt, record.turns) for record in records[-6:]] == [(ASKED, 0)] * 6
     assert all(record.verify_steps == sum(record.correct_drafts_histogram) for record in records if record.verify_steps)
