@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from laps_sd.data import PromptRequest
-from laps_sd.errors import InputError
+from laps_sd.errors import InputError, LapsError
 from laps_sd.predictors.acceptance import PromptAcceptance
 from laps_sd.predictors.curves import ClassCurves, CurveModel
 from laps_sd.predictors.hazardcurves import HazardCurves
@@ -98,7 +98,9 @@ class PredictorBundle:
         try:
             length = _length(states["length"])
             return cls(length, _acceptance(states["acceptance"], length), manifest)
-        except (KeyError, ValueError, TypeError) as error:
+        except LapsError:
+            raise
+        except Exception as error:  # a state with a true checksum and false content may break anything
             raise InputError(f"bundle {path} cannot be used ({error!r}); train it again") from error
 
 

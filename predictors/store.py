@@ -24,6 +24,7 @@ MANIFEST = "manifest.json"
 
 def write_folder(path: Path, states: Mapping[str, State], manifest: Mapping[str, Any]) -> None:
     """Write states and manifest to the folder ``path``: all of it or nothing, replacing an older bundle."""
+    path = path.resolve()  # a link keeps pointing there, and "." has a parent
     check_target(path)
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
@@ -46,16 +47,35 @@ def check_target(path: Path) -> None:
     Raises
     ------
     InputError
-        Something that is no bundle stands there, or nothing can be written.
+        Something that is no bundle stands there, a bundle with files of somebody else's in it, or nothing can be
+        written.
     """
-    if path.exists() and not (path / MANIFEST).is_file() and (path.is_file() or any(path.iterdir())):
-        raise InputError(f"{path} exists and is not a bundle; choose another place for the bundle")
+    path = path.resolve()
     try:
+        _refuse_other_files(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent):
             pass
     except OSError as error:
         raise InputError(f"no bundle can be written to {path}: {error.strerror}") from error
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Replacing a bundle removes its folder: nothing that no bundle wrote may be in it."""
+    if not path.exists():
+        return
+    there = {entry.name for entry in path.iterdir()} if path.is_dir() else {path.name}
+    if not there:
+        return
+    try:
+        ours = {MANIFEST, *read_manifest(path)["files"]}
+    except InputError:
+        raise InputError(f"{path} exists and is not a bundle; choose another place for the bundle") from None
+    if others := sorted(there - ours):
+        raise InputError(
+            f"{path} holds more than a bundle ({others[0]!r}), which would be lost; "
+            "move that away, or choose another place for the bundle"
+        )
 
 
 def read_folder(path: Path) -> tuple[dict[str, State], dict[str, Any]]:
@@ -74,8 +94,8 @@ def read_folder(path: Path) -> tuple[dict[str, State], dict[str, Any]]:
         parts.setdefault(part, {})[rest] = content
     try:
         return {part: _state(files) for part, files in parts.items()}, manifest
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise InputError(f"bundle {path} cannot be read ({error}); train it again") from error
+    except Exception as error:  # whatever a parser makes of a file with a true checksum and false content
+        raise InputError(f"bundle {path} cannot be read ({error!r}); train it again") from error
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -85,7 +105,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not a bundle (no {MANIFEST} in it); make one with `laps-sd train --out {path}`")
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(
+            f"bundle {path} cannot be read ({MANIFEST}: {error.strerror}); check its permissions"
+        ) from error
+    except (ValueError, RecursionError) as error:
         raise InputError(f"bundle {path} is damaged ({MANIFEST} is not JSON: {error}); train it again") from error
     if (
         not isinstance(manifest, dict)
@@ -105,9 +129,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _checked(path: Path, name: str, check: Any) -> bytes:
-    if Path(name).name != name or not isinstance(check, dict):
+    if Path(name).name != name or "\0" in name or not isinstance(check, dict):
         raise InputError(f"bundle {path} is damaged (file entry {name!r}); train it again")
     try:
+        if (path / name).stat().st_size != check.get("bytes"):  # also a pipe or a device, which would never end
+            raise InputError(f"bundle {path} is damaged (size of {name} differs); copy or train it again")
         content = (path / name).read_bytes()
     except OSError as error:
         raise InputError(f"bundle {path} is damaged ({name}: {error.strerror}); train it again") from error

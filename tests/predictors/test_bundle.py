@@ -1,5 +1,6 @@
 """The bundle on disk: whole or not at all, the same numbers after loading, refused with one reason."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -69,6 +70,29 @@ def test_a_folder_with_other_things_in_it_is_left_alone(bundle, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_bundle_beside_files_of_somebody_elses_is_not_replaced(bundle, folder):
+    (folder / "notes.txt").write_text("which run this was")
+    with pytest.raises(InputError, match=r"holds more than a bundle \('notes.txt'\)"):
+        bundle.save(folder)
+    assert (folder / "notes.txt").read_text() == "which run this was"
+
+
+@pytest.mark.parametrize("manifest", ['{"name": "a web application"}', "not JSON"])
+def test_a_folder_with_another_programs_manifest_is_left_alone(bundle, tmp_path, manifest):
+    (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(InputError, match="is not a bundle"):
+        bundle.save(tmp_path)
+    assert (tmp_path / "manifest.json").read_text() == manifest
+
+
+def test_a_link_to_a_bundle_stays_a_link(bundle, folder, records):
+    link = folder.with_name("current")
+    link.symlink_to(folder)
+    fit_bundle(records, predictor="constant").save(link)
+    assert link.is_symlink()
+    assert PredictorBundle.load(folder).manifest["predictor"] == "constant"
+
+
 def test_a_write_that_fails_leaves_the_old_bundle_and_nothing_else(bundle, folder, monkeypatch):
     before = PredictorBundle.load(folder).manifest
     monkeypatch.setattr("laps_sd.predictors.store._sha256", lambda _: (_ for _ in ()).throw(OSError("disk full")))
@@ -104,6 +128,8 @@ def test_a_missing_file_is_refused(folder):
         ({"format": "something else"}, "not the manifest"),
         ({"files": []}, "not the manifest"),
         ({"files": {"../../etc/passwd": {"sha256": ""}}}, "damaged"),
+        ({"files": {"..": {"sha256": "", "bytes": 0}}}, "damaged"),
+        ({"files": {"a\0b": {"sha256": "", "bytes": 0}}}, "damaged"),
         ({"files": {}}, "cannot be used"),
     ],
 )
@@ -114,7 +140,39 @@ def test_a_manifest_that_is_not_ours_is_refused(folder, change, reason):
         PredictorBundle.load(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "\x00"])
+def test_a_file_cut_short_is_refused_by_its_size(folder):
+    (folder / "length.npz").write_bytes((folder / "length.npz").read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"damaged \(size of length.npz differs"):
+        PredictorBundle.load(folder)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder):
+    (folder / "length.npz").unlink()
+    os.mkfifo(folder / "length.npz")
+    with pytest.raises(InputError, match=r"size of length.npz differs"):
+        PredictorBundle.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("length.npz", b"PK\x03\x04 no archive"),
+        ("length.json", b"[" * 100_000),
+        ("length.json", b"[]"),
+        ("acceptance.json", b'{"kind": "acceptance", "meta": []}'),
+        ("length.trees.txt", b"no trees"),
+    ],
+)
+def test_false_content_with_a_true_checksum_is_refused(folder, name, content):
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"cannot be (read|used)"):
+        PredictorBundle.load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\x00", "[" * 100_000])
 def test_a_broken_manifest_is_refused(folder, text):
     (folder / "manifest.json").write_text(text)
     with pytest.raises(InputError):
