@@ -127,7 +127,7 @@ def _extra(value: Any) -> Any:
         return value
     try:
         return msgspec.json.decode(value)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return value  # somebody else's column of that name: the row check says what was expected
 
 

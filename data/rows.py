@@ -75,7 +75,7 @@ def _iter_lines(path: Path, file: io.BufferedReader, tolerance: Tolerance, longe
                 raise InputError(f"{where(path, 'line', number)}: expected at most {longest >> 20} MiB, it is longer")
             try:
                 value = decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if not line.isspace():
                     value = _second_try(path, number, line, tolerance)
@@ -107,7 +107,11 @@ def _second_try(path: Path, number: int, line: bytes, tolerance: Tolerance) -> A
 
 
 def _json_fault(line: bytes, error: Exception) -> str:
-    if b"\\ud" in line.lower() and "truncated" in str(error) and line.rstrip().endswith(b"}"):
+    if (
+        b"\\ud" in line.lower()
+        and ("truncated" in str(error) or "surrogate" in str(error))
+        and line.rstrip().endswith(b"}")
+    ):
         return _LONE_SURROGATE
     text = line[:40].decode("utf-8", "replace").rstrip()
     return f"got {text + ('…' if len(line) > 40 else '')!r} ({error})"
@@ -119,7 +123,7 @@ def _iter_array(path: Path, file: io.BufferedReader, tolerance: Tolerance, longe
         for number, text in enumerate(iter_objects(file, longest), 1):
             try:
                 yield Row("item", number, msgspec.json.decode(text))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 tolerance.reject(f"{where(path, 'item', number)}: expected a JSON object, {_json_fault(text, error)}")
     except (NotAnArrayOfObjectsError, DamagedFileError) as error:
         tolerance.reject(f"{where(path, 'item', number + 1)}: expected a JSON array of objects, {error}")

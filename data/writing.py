@@ -40,6 +40,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary sibling of ``path`` for writing that takes its place when the block ends without an error."""
     if path.is_dir():
         raise InputError(f"{path}: expected the name of a file to write, found a folder")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: expected the name of a file to write, found a device or a pipe")
+    path = path.resolve()  # a link stays a link
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         file = temporary.open("wb")

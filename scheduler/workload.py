@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +56,8 @@ class ReplayRequest:
     priority: int = 0
 
     def __post_init__(self) -> None:
+        if not isfinite(self.arrival_s):  # a clock would never reach it
+            raise ValueError(f"request {self.request_id}: needs a finite arrival time, got {self.arrival_s}")
         if self.prompt_tokens < 0 or self.output_tokens < 1:
             raise ValueError(f"request {self.request_id}: needs prompt_tokens >= 0 and output_tokens >= 1")
         if self.first_tokens < 0 or min(self.accept_lengths, default=1) < 1:

@@ -55,7 +55,7 @@ def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
 def _decoded(text: str) -> Mapping[str, Any]:
     try:
         asked = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(f"request_parameters: expected the request as JSON text ({error})") from None
     if not isinstance(asked, Mapping):
         raise ValueError("request_parameters: expected a JSON object")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -91,15 +90,3 @@ def counting(what: str) -> Iterator[Callable[[], None]]:
                 bar.update(task, completed=count)
 
         yield step
-
-
-def write_json(path: Path | None, value: Any) -> None:
-    """Write ``value`` as UTF-8 JSON, if a file is named."""
-    if path is None:
-        return
-    import json
-
-    from laps_sd.data.writing import replacing
-
-    with replacing(path) as file:
-        file.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")

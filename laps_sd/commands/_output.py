@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,37 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file")
+    if path.exists() and not path.is_file():
+        # Written files take the place of what was there: root would replace /dev/null for everybody.
+        raise InputError(f"{path} is a device or a pipe; name a file")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent):
+        # The folder itself is made when there is something to put into it.
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | str | None] = ()) -> None:
+    """Refuse result files that cannot be written, or that would take the place of an input or of each other.
+
+    Raises
+    ------
+    InputError
+        With the first such file.
+    """
+    read = {Path(path).resolve() for path in inputs if path is not None}
+    written: set[Path] = set()
+    for path in outputs:
+        if path is None:
+            continue
+        if path.resolve() in read:
+            raise InputError(f"{path} is read here and would be overwritten; name another file for the results")
+        if path.resolve() in written:
+            raise InputError(f"{path} is named for two results; name a file for each")
+        written.add(path.resolve())
+        check_writable(path)
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
@@ -41,6 +66,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
         The file cannot be written.
     """
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    path = path.resolve()  # a link stays a link
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -128,13 +128,17 @@ def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> list[Predicti
 
 def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction | None]:
     by_id: dict[str, Prediction] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() would cut at U+2028 inside a text
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--predictions {path}: cannot be read ({error}); expected JSON lines in UTF-8") from error
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
             by_id[row["request_id"]] = Prediction.from_wire(row.get("prediction", row))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{path}, line {number}: expected request_id and a prediction "
                 f"(edges, survival, accept_length, accept_strength): {error}"

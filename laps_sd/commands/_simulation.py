@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +156,10 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
     if plan.acceptance_from is not None and not donors:
         raise InputError(f"--acceptance-from {plan.acceptance_from}: no request there has accept_lengths to lend")
     rng = np.random.default_rng(plan.seeds[0])
-    requests = [replay_request(r, p, donors, rng) for r, p in zip(usable, predictions, strict=True)]
+    try:
+        requests = [replay_request(r, p, donors, rng) for r, p in zip(usable, predictions, strict=True)]
+    except ValueError as error:
+        raise InputError(f"{plan.trace}: {error}") from error
     timed = plan.rate is None and _has_arrivals(usable)
     if timed:
         requests.sort(key=lambda r: r.arrival_s)
@@ -176,6 +180,7 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
     except ValueError as error:
         raise InputError(str(error)) from error
     offered = load_of(first, machine.cost, machine.slots) if len(first) > 1 else None
+    offered = offered if offered is not None and isfinite(offered) else None  # all at once: no load
     facts = {
         "n": len(first),
         "slots": plan.slots,

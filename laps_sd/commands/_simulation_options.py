@@ -30,7 +30,9 @@ def read_cost_model(text: str) -> CostModel:
         return CostModel.from_dict(values.get("model", values))
     except FileNotFoundError as error:
         raise InputError(f"--cost-model {text}: no such file; write one with --fit-cost-model, or say unit") from error
-    except (ValueError, TypeError) as error:
+    except OSError as error:
+        raise InputError(f"--cost-model {text}: cannot be read ({error.strerror}); name a file, or say unit") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(f"--cost-model {text}: not a cost model: {error}") from error
 
 
@@ -46,7 +48,7 @@ def read_settings(assignments: Sequence[str]) -> Settings | None:
             raise InputError(f"--set {assignment}: laps-sd has no such setting; known: {', '.join(sorted(kinds))}")
         try:
             changes[name] = _value(kinds[name], text)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InputError(f"--set {assignment}: expected {kinds[name].__name__}") from error
     try:
         return replace(Settings(), **changes)

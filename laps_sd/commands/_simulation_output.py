@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show(results: Results) -> None:
     """Print the tables."""
-    console = Console()
+    console = Console(markup=False)
     facts = results.workload
     tau = facts["predictions_kendall_tau"]
     load = "unknown" if facts["load"] is None else f"{facts['load']:.2f}"

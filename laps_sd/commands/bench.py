@@ -65,12 +65,10 @@ def bench(
     """
     from rich.console import Console
 
-    from laps_sd.commands._output import check_writable, policy_table, write_json
+    from laps_sd.commands._output import check_outputs, policy_table, write_json
     from laps_sd.serving.bench import bench_url, run_bench
 
-    for path in (json, report):
-        if path is not None:
-            check_writable(path)
+    check_outputs((json, report), (prompts,))
     names = [name.strip() for name in policies.split(",") if name.strip()]
     asked = _prompts(prompts, requests, seed)
     with _progress() as tell:
@@ -93,7 +91,7 @@ def bench(
                 server_args=server_args.split(),
                 **common,
             )
-    console = Console()
+    console = Console(markup=False)
     console.print(policy_table(result["policies"], title="Latency in seconds, real server"))
     console.print(_verdict(result))
     if json is not None:

@@ -44,11 +44,13 @@ def collect(
 
     Every finished request is on disk at once, in TRACE.partial.jsonl; when all are done TRACE is written.
     """
-    from laps_sd.commands._data import load_tokenizer, say, write_json
+    from laps_sd.commands._data import load_tokenizer, say
+    from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.data.promptfile import read_prompts
 
     if endpoint not in ("openai", "generate"):
         raise InputError(f"unknown endpoint {endpoint!r}; expected openai or generate")
+    check_outputs((out, json_file), (prompts, arrivals))
     asked = read_prompts(prompts)
     times = _arrival_times(arrivals, len(asked)) if arrivals is not None else None
     done = collect_with_bar(
@@ -71,17 +73,18 @@ def collect(
         f"{done.recorded} records in {out} ({done.resumed} from earlier runs), {done.failed} requests failed, "
         f"{done.output_tokens} tokens in {done.seconds:.0f} s"
     )
-    write_json(
-        json_file,
-        {
-            "trace": str(out),
-            "recorded": done.recorded,
-            "resumed": done.resumed,
-            "failed": done.failed,
-            "seconds": done.seconds,
-            "output_tokens": done.output_tokens,
-        },
-    )
+    if json_file is not None:
+        write_json(
+            json_file,
+            {
+                "trace": str(out),
+                "recorded": done.recorded,
+                "resumed": done.resumed,
+                "failed": done.failed,
+                "seconds": done.seconds,
+                "output_tokens": done.output_tokens,
+            },
+        )
 
 
 def collect_with_bar(url: str, prompts: "Sequence[Prompt]", out: Path, **options: Any) -> "CollectSummary":

@@ -28,10 +28,12 @@ def describe(
 
     from rich.console import Console
 
-    from laps_sd.commands._data import BadRows, write_json
+    from laps_sd.commands._data import BadRows
+    from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.data import RequestRecord, iter_records
     from laps_sd.data.describe import describe as describe_records
 
+    check_outputs((json_file, report), traces)
     bad = BadRows()
     plotted: list[RequestRecord] = []
 
@@ -44,8 +46,9 @@ def describe(
 
     described = describe_records(records())
     bad.report()
-    _print(Console(), described)
-    write_json(json_file, described)
+    _print(Console(markup=False), described)
+    if json_file is not None:
+        write_json(json_file, described)
     if report is not None:
         from laps_sd.report.describe import write_report
 
@@ -56,7 +59,7 @@ def describe(
 def prompts(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Written: JSON lines, one prompt each.")],
     n: Annotated[int, typer.Option("--n", min=1, help="How many prompts.")] = 100,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same prompts.")] = 0,
     kinds: Annotated[str | None, typer.Option(metavar="A,B", help="Kinds to take; all by default.")] = None,
 ) -> None:
     """Write generated prompts for `laps-sd collect`: short and long answers, several languages."""
@@ -83,13 +86,18 @@ def split(
     train: Annotated[Path, typer.Option(metavar="FILE", help="Written: the rows to train on.")],
     test: Annotated[Path, typer.Option(metavar="FILE", help="Written: the rows to test on.")],
     test_share: Annotated[float, typer.Option(help="Share of rows in the test file, 0 to 1.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
 ) -> None:
     """Split a trace so that near-duplicate prompts never stand on both sides."""
     from laps_sd.commands._data import say
+    from laps_sd.commands._output import check_outputs
     from laps_sd.data import read_records, write_records
     from laps_sd.data import split as split_records
+    from laps_sd.data.writing import check_name
 
+    check_outputs((train, test), traces)
+    for path in (train, test):
+        check_name(path)
     records = [record for trace in traces for record in read_records(trace)]
     train_rows, test_rows = split_records(records, test_share, seed)
     say(f"{write_records(train, train_rows)} rows in {train}, {write_records(test, test_rows)} in {test}")

@@ -40,7 +40,7 @@ def doctor(
         table.add_column(header, overflow="fold")
     for check in checks:
         table.add_row(check.name, "ok" if check.ok else "NOT OK", check.detail, "" if check.ok else check.fix)
-    Console().print(table)
+    Console(markup=False).print(table)
     result = as_json(checks)
     if json is not None:
         write_json(json, result)

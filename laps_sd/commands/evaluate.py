@@ -31,7 +31,7 @@ def evaluate(
     features: Features = "lexical",
     predictor: Predictor = "hazard",
     encoder: Encoder = None,
-    seed: Annotated[int, typer.Option(help="Of folds, learners and bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of folds, learners and bootstrap.")] = 0,
     experiment: Experiment = "laps-sd",
     mlflow: Annotated[bool, typer.Option(help="Log the evaluation to MLflow.")] = True,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")] = None,
@@ -48,12 +48,10 @@ def evaluate(
     from rich.console import Console
 
     from laps_sd.commands._data import progress_bar
-    from laps_sd.commands._output import check_writable, write_json
+    from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.training import run_evaluation
 
-    for file in (json_file, report):
-        if file is not None:
-            check_writable(file)
+    check_outputs((json_file, report), (*data, *(more or [])))
     with progress_bar() as bar:
         task = bar.add_task("evaluate", total=cv or 1)
         evaluation = run_evaluation(

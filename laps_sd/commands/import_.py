@@ -45,7 +45,8 @@ def import_(
     in seconds, input_tokens, output_tokens), `records` (JSON lines or Parquet in the record schema) or `chat`
     (ShareGPT, OpenAI messages or Alpaca, JSON or JSON lines). Lengths are in tokens, times in seconds.
     """
-    from laps_sd.commands._data import BadRows, counting, load_tokenizer, say, write_json
+    from laps_sd.commands._data import BadRows, counting, load_tokenizer, say
+    from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.data.badrows import Tolerance
     from laps_sd.data.importers import FORMATS, ImportOptions, import_records
     from laps_sd.data.writing import write_records
@@ -53,6 +54,7 @@ def import_(
     named = next((name for name in FORMATS if name == kind), None)
     if named is None:
         raise InputError(f"unknown format {kind!r}; the formats are {', '.join(FORMATS)}")
+    check_outputs((out, json_file), (*sources, questions))
     options = ImportOptions(
         tokenizer=load_tokenizer(tokenizer),
         questions=questions,
@@ -80,7 +82,8 @@ def import_(
         say("these files hold token ids of chat requests only: give --tokenizer to get their prompts")
     if named == "chat" and tokenizer is None:
         say("lengths are estimated from words: give --tokenizer for exact ones")
-    write_json(json_file, {"records": rows, **counts, "skipped": bad.count, "trace": str(out)})
+    if json_file is not None:
+        write_json(json_file, {"records": rows, **counts, "skipped": bad.count, "trace": str(out)})
 
 
 def register(app: typer.Typer) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from laps_sd.scheduler import Prediction
 
 
-#: Fields of a JSON line that a prediction reads besides the prompt.
-_OPTIONAL = ("prompt_tokens", "max_new_tokens", "temperature", "model")
+#: Numbers of a JSON line that a prediction reads besides the prompt and the model.
+_NUMBERS = ("prompt_tokens", "max_new_tokens", "temperature", "turns")
 
 
 def register(app: typer.Typer) -> None:
@@ -48,6 +48,7 @@ def predict(
     """
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from laps_sd.data import PromptRequest
     from laps_sd.predictors import PredictorBundle
@@ -59,7 +60,7 @@ def predict(
     if file is not None:
         requests = list(_requests(file))
     else:
-        text = prompt if prompt is not None else sys.stdin.read()
+        text = prompt if prompt is not None else _standard_input()
         requests = [PromptRequest(prompt=text, max_new_tokens=max_new_tokens, temperature=temperature, model=model)]
     predictions = loaded.predict(requests, draft=draft, max_correct_drafts=max_correct_drafts)
     if as_json:
@@ -67,9 +68,17 @@ def predict(
         return
     table = Table("prompt", "mean", "median", "10 %", "90 %", "tok/step", "weight", "steps")
     for request, numbers in zip(requests, map(summary, predictions), strict=True):
-        start = " ".join(request.prompt[:200].split())[:40]
+        # A prompt is no markup, and a terminal takes no half of a surrogate pair.
+        start = Text(" ".join(request.prompt[:200].split())[:40].encode(errors="replace").decode())
         table.add_row(start, *(f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in numbers.values()))
     Console().print(table)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not text in UTF-8 ({error.reason} at byte {error.start})") from error
 
 
 def summary(prediction: Prediction) -> dict[str, float]:
@@ -104,7 +113,7 @@ def _requests(file: Path) -> Iterator[PromptRequest]:
         yield from (PromptRequest.from_record(r) for r in iter_records(file))
         return
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # splitlines() would cut at U+2028 inside a prompt
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
     for number, line in enumerate(lines, start=1):
@@ -112,14 +121,17 @@ def _requests(file: Path) -> Iterator[PromptRequest]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{file}, line {number}: not JSON ({error})") from error
         if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):
             raise InputError(f"{file}, line {number}: expected an object with a text in `prompt`")
-        known = {
-            k: row[k] for k in ("prompt_tokens", "max_new_tokens", "temperature", "model") if row.get(k) is not None
-        }
-        try:
-            yield PromptRequest(prompt=row["prompt"], turns=int(row.get("turns") or 0), **known)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{file}, line {number}: {error}") from error
+        known = {name: row[name] for name in (*_NUMBERS, "model") if row.get(name) is not None}
+        for name, value in known.items():
+            if not isinstance(value, str) if name == "model" else not _is_amount(value):
+                expected = "text" if name == "model" else "a number, 0 or more"
+                raise InputError(f"{file}, line {number}: {name}: expected {expected}, got {value!r}")
+        yield PromptRequest(prompt=row["prompt"], **known)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -86,17 +86,17 @@ def simulate(
     Simulated seconds come from the cost model. Requests that were cut or aborted are left out. With --load a trace
     with arrivals keeps their pattern; a trace without any, and every --rate, gets random arrivals.
     """
-    from laps_sd.commands._output import check_writable, write_json
+    from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.commands._simulation import Plan, run
     from laps_sd.commands._simulation_options import fit
     from laps_sd.commands._simulation_output import show
 
-    for path in (fit_cost_model, json_out, report):
-        if path is not None:
-            check_writable(path)
+    check_outputs((fit_cost_model, json_out, report), (trace, acceptance_from, cost_model, predictions))
     if fit_cost_model is not None:
         fit(trace, fit_cost_model)
         return
+    for name, value in (("load", load), ("rate", rate), ("burstiness", burstiness)):
+        _check_number(name, value)
     if load is not None and rate is not None:
         raise InputError("give --load or --rate, not both")
     plan = Plan(
@@ -130,6 +130,16 @@ def simulate(
         write_report(report, results)
 
 
+#: Beyond these a load, a rate or a burstiness is a slip of the finger, and arrival times overflow.
+_SMALLEST, _LARGEST = 1e-6, 1e6
+
+
+def _check_number(name: str, value: float | None) -> None:
+    least = 0.0 if name == "burstiness" else _SMALLEST
+    if value is not None and not least <= value <= _LARGEST:  # also not a number
+        raise InputError(f"--{name} {value:g}: expected a number from {least:g} to {_LARGEST:g}")
+
+
 def _names(text: str) -> tuple[str, ...]:
     from laps_sd.scheduler.catalogue import policy_names
 
@@ -149,6 +159,6 @@ def _loads(text: str | None) -> tuple[float, ...]:
         loads = tuple(float(part) for part in text.split(","))
     except ValueError:
         loads = (-1.0,)
-    if any(not load > 0 for load in loads):
+    if any(not _SMALLEST <= load <= _LARGEST for load in loads):
         raise InputError(f"--sweep {text}: expected positive loads, comma-separated, such as 0.5,0.7,0.9")
     return loads

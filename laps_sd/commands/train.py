@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from laps_sd.commands._training import Data, Encoder, Experiment, Features, MoreData, Predictor
+from laps_sd.errors import InputError
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +23,7 @@ def train(
     features: Features = "lexical",
     predictor: Predictor = "hazard",
     encoder: Encoder = None,
-    seed: Annotated[int, typer.Option(help="Same records, same seed: same bundle.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Same records, same seed: same bundle.")] = 0,
     experiment: Experiment = "laps-sd",
     register: Annotated[
         str | None, typer.Option(metavar="NAME", help="Register the model in MLflow under this name.")
@@ -39,12 +40,13 @@ def train(
     """
     from rich.console import Console
 
-    from laps_sd.commands._output import check_writable, write_json
+    from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.commands._training import acceptance_table, execution_table, length_table
     from laps_sd.training import train as run
 
-    if json_file is not None:
-        check_writable(json_file)
+    check_outputs((json_file,), (*data, *(more or [])))
+    if json_file is not None and json_file.resolve().is_relative_to(out.resolve()):
+        raise InputError(f"{json_file} lies in the bundle, which holds nothing else; name another place for the JSON")
     shown = Console(stderr=True)
     with shown.status("train") as status:
         result = run(
@@ -61,7 +63,7 @@ def train(
         )
     if json_file is not None:
         write_json(json_file, result.to_json())
-    console = Console()
+    console = Console(markup=False)
     console.print(length_table(result.metrics, f"validation split, {result.metrics['n']} requests"))
     for table in (acceptance_table(result.metrics), execution_table(result.metrics)):
         if table is not None:

@@ -184,7 +184,19 @@ def test_a_setting_changes_what_laps_sd_does(simulate: Simulate) -> None:
         (("--set", "margin=0"), "margin must lie in"),
         (("--set", "margin=wide"), "expected float"),
         (("--sweep", "0.5,fast"), "positive loads"),
-        (("--load", "-1"), "must be positive"),
+        (("--load", "-1"), "--load -1: expected a number from"),
+        (("--load", "nan"), "--load nan: expected a number from"),
+        (("--load", "inf"), "--load inf: expected a number from"),
+        (("--rate", "1e-300"), "--rate 1e-300: expected a number from"),
+        (("--rate", "1", "--burstiness", "inf"), "--burstiness inf: expected a number from 0"),
+        (("--sweep", "nan"), "positive loads"),
+        (("--policies", ","), "unknown (none)"),
+        (("--cost-model", "."), "cannot be read"),
+        (("--cost-model", "list.json"), "not a cost model"),
+        (("--predictions", "latin.jsonl"), "expected JSON lines in UTF-8"),
+        (("--predictions", "huge.jsonl"), "huge.jsonl, line 1: expected request_id and a prediction"),
+        (("--json", "trace.jsonl"), "is read here"),
+        (("--json", "out", "--report", "out"), "named for two results"),
         (("--fit-cost-model", "cost.json"), "needs 3 requests"),
     ],
 )
@@ -197,10 +209,19 @@ def test_wrong_usage_is_said_in_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "latin.jsonl").write_bytes(b"\xff\n")
+    (tmp_path / "huge.jsonl").write_text('{"request_id": "r1", "edges": [0, 1e999], "survival": [1, 0.5]}\n')
     assert run(["simulate", "--trace", str(trace), *options]) == 2
     said = capsys.readouterr().err
     assert complaint in said
     assert "Traceback" not in said
+
+
+def test_the_trace_survives_being_named_for_the_results(trace: Path) -> None:
+    before = trace.read_bytes()
+    assert run(["simulate", "--trace", str(trace), "--json", str(trace)]) == 2
+    assert trace.read_bytes() == before
 
 
 def test_a_trace_of_cut_requests_only_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
