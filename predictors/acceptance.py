@@ -52,6 +52,7 @@ class PromptAcceptance:
             raise ValueError("a run reads the prompt, but there are no features")
         self.features = features
         self.runs = tuple(runs)
+        self._reads_prompt = any(run.kernel is not None for run in self.runs)
         self._points = None if features is None else KernelSpace(features)
 
     def predict_prior(
@@ -128,7 +129,7 @@ class PromptAcceptance:
         return PosteriorSettings() if run is None else run.settings
 
     def _space(self, requests: Sequence[PromptRequest], rows: Floats | None) -> Floats | None:
-        if self.features is None or self._points is None or not len(requests):
+        if self.features is None or self._points is None or not len(requests) or not self._reads_prompt:
             return None
         return self._points.of(self.features.rows(requests) if rows is None else rows)
 

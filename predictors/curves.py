@@ -46,7 +46,7 @@ class CurveModel(ABC):
 
     def curves(self, requests: Sequence[PromptRequest]) -> list[SurvivalCurve]:
         """Return one survival curve per request."""
-        return [SurvivalCurve(self.edges, row) for row in self.survival(requests)]
+        return SurvivalCurve.batch(self.edges, self.survival(requests))
 
 
 class ClassCurves(CurveModel):

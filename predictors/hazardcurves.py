@@ -52,7 +52,8 @@ class HazardGrid:
         """Return hazards, shape (n, B), of scores, shape (n, K)."""
         logits = scores @ self.basis.T
         logits += self.offset
-        np.clip(logits, -12.0, 12.0, out=logits)
+        np.maximum(logits, -12.0, out=logits)  # np.clip costs several times as much on one row
+        np.minimum(logits, 12.0, out=logits)
         np.negative(logits, out=logits)
         np.exp(logits, out=logits)
         logits += 1.0
@@ -92,7 +93,7 @@ class HazardCurves(CurveModel):
 
     def curves_of(self, rows: Floats) -> list[SurvivalCurve]:
         """Return one survival curve per row of ``features.rows``."""
-        return [SurvivalCurve(self.edges, row) for row in self._survival_of(rows)]
+        return SurvivalCurve.batch(self.edges, self._survival_of(rows))
 
     def _survival_of(self, rows: Floats) -> Floats:
         scores = smooth_columns(self.features, rows) @ self.linear

@@ -32,6 +32,7 @@ class KernelRidge:
         self.weights = weights
         self.mean = mean
         self.gamma = gamma
+        self._factor = (-2.0 * landmarks).T
         self._squares = np.einsum("ij,ij->i", landmarks, landmarks)
 
     def predict(self, rows: Floats) -> Floats:
@@ -44,7 +45,7 @@ class KernelRidge:
 
     def similarity(self, rows: Floats) -> Floats:
         """Return the kernel between ``rows`` and the landmarks, shape (n, m)."""
-        squared = rows @ (-2.0 * self.landmarks.T)
+        squared = rows @ self._factor
         squared += self._squares
         squared += np.einsum("ij,ij->i", rows, rows)[:, None]
         np.maximum(squared, 0.0, out=squared)

@@ -8,6 +8,7 @@ as logarithms or shares, so that a 16,000-character prompt is not 16 times furth
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import repeat
 from math import log1p
 
@@ -91,7 +92,6 @@ for _column, _members in enumerate(_BYTES.values()):
     _BYTE_CLASS[list(_members), _column] = 1.0
 _LOGGED = [list(_BYTES).index(name) for name in ("digits", "newlines", "questions", "code_marks")]
 _ECHO = list(CLASSES).index("echo")
-_DIGITS, _NEWLINES = (list(_BYTES).index(name) for name in ("digits", "newlines"))
 
 # Where each part of the features stands.
 _SURFACE = slice(0, LEXICAL_NAMES.index("asked_minimum") + 1)
@@ -131,47 +131,62 @@ def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.fl
     -------
     array of float64, shape (len(LEXICAL_NAMES),)
     """
-    found = words_of(text) if words is None else words
-    n_words = len(found)
-    raw = text.encode("utf-8", "replace")
-    counts = np.bincount(np.frombuffer(raw, dtype=np.uint8), minlength=256) @ _BYTE_CLASS
+    features = np.empty((1, len(LEXICAL_NAMES)))
+    lexical_rows([text], [words_of(text) if words is None else words], out=features)
+    row: NDArray[np.float64] = features[0]
+    return row
+
+
+def lexical_rows(texts: Sequence[str], words: Sequence[list[str]], out: NDArray[np.float64]) -> None:
+    """Write the features of ``texts``, whose ``words_of`` are ``words``, to ``out``, shape (n, len(LEXICAL_NAMES))."""
+    octets = np.empty((len(texts), 256))
+    classes = np.empty((3, len(texts), _NUMBER + 1))  # whole prompt, opening, closing
+    for i, (text, found) in enumerate(zip(texts, words, strict=True)):
+        raw = text.encode("utf-8", "replace")
+        octets[i] = _histogram(raw, 256)
+        kinds = bytes(map(_CLASS_OF_WORD.get, found, repeat(_OTHER)))
+        for row, part in zip(classes[:, i], (kinds, kinds[:OPENING], kinds[-CLOSING:]), strict=True):
+            row[:] = _histogram(part, _NUMBER + 1)
+        places = [j for j, (word, kind) in enumerate(zip(found, kinds, strict=True)) if word < ":" or kind == _NUMBER]
+        echoes = kinds.find(_ECHO, 0, OPENING) >= 0 or kinds.find(_ECHO, max(0, len(kinds) - CLOSING)) >= 0
+        out[i, _SURFACE] = _surface(text, raw, found, places)
+        out[i, _LAST] = (
+            next((kind for kind in kinds if kind < _OTHER), -1.0),
+            log1p(len(raw)) if echoes else 0.0,
+            log1p(sum(found[j] < ":" for j in places)),
+        )
+    counts = octets @ _BYTE_CLASS
+    np.divide(counts, octets.sum(axis=1, keepdims=True) + 1.0, out=out[:, _SHARES])
+    np.log1p(counts[:, _LOGGED], out=out[:, _LOGS])
+    np.log1p(classes[0, :, :_OTHER], out=out[:, _WHOLE])
+    out[:, _OPENING], out[:, _CLOSING] = classes[1, :, :_OTHER], classes[2, :, :_OTHER]
+
+
+def _histogram(data: bytes, size: int) -> NDArray[np.intp]:
+    return np.bincount(np.frombuffer(data, dtype=np.uint8), minlength=size)
+
+
+def _surface(text: str, raw: bytes, words: list[str], places: list[int]) -> tuple[float, ...]:
+    n_words = len(words)
     stripped = text.rstrip()
     first_line = text.find("\n")
     blank = stripped.rfind("\n\n")
-    classes = np.array(list(map(_CLASS_OF_WORD.get, found, repeat(_OTHER))), dtype=np.int64)
-    places = _number_places(found, classes, bool(counts[_DIGITS]))
-    size = _NUMBER + 1
-    opening = np.bincount(classes[:OPENING], minlength=size)
-    closing = np.bincount(classes[-CLOSING:], minlength=size)
-    known = classes[classes < _OTHER]
-    features = np.empty(len(LEXICAL_NAMES))
-    features[_SURFACE] = (
+    return (
         log1p(len(raw)),
         log1p(len(text)),
         log1p(n_words),
-        log1p(counts[_NEWLINES]),
+        log1p(raw.count(b"\n")),
         len(text) / (n_words + 1.0),
         stripped.endswith(("?", "？")),
         stripped.endswith((":", "：")),
         text[:1].islower(),
         first_line < 0 or first_line > 200,
-        len(set(found)) / (n_words + 1.0),
+        len(set(words)) / (n_words + 1.0),
         text.count("```"),
         log1p(len(stripped) - stripped.rfind("\n") - 1),
         log1p(len(stripped) - blank - 2) if blank >= 0 else 0.0,
-        *asked_for(found, places),
+        *asked_for(words, places),
     )
-    np.divide(counts, len(raw) + 1.0, out=features[_SHARES])
-    np.log1p(counts[_LOGGED], out=features[_LOGS])
-    np.log1p(np.bincount(classes, minlength=size)[:_OTHER], out=features[_WHOLE])
-    features[_OPENING] = opening[:_OTHER]
-    features[_CLOSING] = closing[:_OTHER]
-    features[_LAST] = (
-        known[0] if len(known) else -1.0,
-        log1p(len(raw)) if opening[_ECHO] + closing[_ECHO] else 0.0,
-        log1p(sum(found[i] < ":" for i in places)),
-    )
-    return features
 
 
 def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float, float, float, float, float]:
@@ -196,7 +211,7 @@ def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float,
     most_words = most_items = most_tokens = limit = minimum = 0.0
     for i in [i for i, word in enumerate(words) if _is_number(word)] if places is None else places:
         number = _number(words[i])
-        unit = next((ASKED_UNITS[word] for word in words[i + 1 : i + 4] if word in ASKED_UNITS), None)
+        unit = next(filter(None, map(ASKED_UNITS.get, words[i + 1 : i + 4])), None)
         if unit is None or not 0 < number < 100_000:
             continue
         kind, size = unit
@@ -216,13 +231,6 @@ def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float,
 
 def _is_number(word: str) -> bool:
     return word < ":" or word in NUMBER_WORDS  # what sorts before ":" starts with a digit
-
-
-def _number_places(words: list[str], classes: NDArray[np.int64], digits: bool) -> list[int]:
-    if digits:
-        return [i for i, word in enumerate(words) if _is_number(word)]
-    places: list[int] = np.flatnonzero(classes == _NUMBER).tolist()
-    return places
 
 
 def _number(word: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -44,22 +45,24 @@ class WordTable:
         self, vocabulary: dict[Term, int], table: NDArray[np.float32], squares: NDArray[np.float32], intercept: float
     ) -> None:
         self.vocabulary = vocabulary
-        self.table = table
-        self.squares = squares
+        self._summed = np.ascontiguousarray(np.column_stack([table, squares]))  # one gather and one sum per prompt
+        self.table = self._summed[:, :-1]
+        self.squares = self._summed[:, -1]
         self.intercept = intercept
         # Words become numbers by one look-up each; pairs are then found by binary search among numbers, which is
         # several times faster than hashing pairs of texts.
         words = dict.fromkeys(word for term in vocabulary for word in (*_MARKS, *term))
         self._number = {word: i for i, word in enumerate(words)}
         self._words = max(1, len(words))
-        self._single = np.full(self._words, -1, dtype=np.int64)
+        self._single = np.full(self._words + 1, -1, dtype=np.int64)  # the last stands for an unknown word, -1
         pairs = []
         for term, row in vocabulary.items():
             if len(term) == 1:
                 self._single[self._number[term[0]]] = row
             else:
                 pairs.append((self._number[term[0]] * self._words + self._number[term[1]], row))
-        ordered = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+        pairs.append((np.iinfo(np.int64).max, -1))  # so that a search always ends at a key
+        ordered = np.array(sorted(pairs), dtype=np.int64)
         self._pair_keys, self._pair_rows = ordered[:, 0].copy(), ordered[:, 1].copy()
 
     @property
@@ -69,38 +72,58 @@ class WordTable:
 
     def row(self, words: list[str]) -> Floats:
         """Return the features of one prompt, shape (width,)."""
-        row = np.zeros(self.width)
-        index = self.rows_of(words)
-        if len(index):
-            row += np.ones(len(index), dtype=np.float32) @ self.table[index]
-            row /= np.sqrt(self.squares[index].sum())
-        row[0] += self.intercept
+        row: Floats = self.rows([words])[0]
         return row
+
+    def rows(self, prompts: Sequence[list[str]]) -> Floats:
+        """Return the features of prompts that are given as their words, shape (n, width)."""
+        rows = np.zeros((len(prompts), self.width))
+        terms, ends = self._terms(prompts)
+        found, ones = self._summed.take(terms, axis=0), np.ones(len(terms), dtype=np.float32)
+        start = 0
+        for row, end in zip(rows, ends, strict=True):
+            if end > start:
+                total = ones[start:end] @ found[start:end]
+                row += total[:-1] / np.sqrt(total[-1])
+            start = end
+        rows[:, 0] += self.intercept
+        return rows
 
     def rows_of(self, words: list[str]) -> Ints:
         """Return the rows of a prompt's distinct known terms, increasing: ``terms_of(words)`` looked up."""
-        if not words or not self.vocabulary:
-            return np.empty(0, dtype=np.int64)
-        numbers = np.array(list(map(self._number.get, words, repeat(-1))))
-        first, last = (self._number[mark] for mark in _MARKS)
-        left = np.concatenate([numbers[:-1], np.full(len(numbers[:3]), first), np.full(len(numbers[-3:]), last)])
-        right = np.concatenate([numbers[1:], numbers[:3], numbers[-3:]])
-        keys = left * self._words + right
-        keys = keys[(left >= 0) & (right >= 0)]
-        keys.sort()  # a sorted search stays in the cache
-        found = np.concatenate([self._single[numbers[numbers >= 0]], self._pairs_at(keys)])
+        return self._terms([words])[0]
+
+    def _terms(self, prompts: Sequence[list[str]]) -> tuple[Ints, list[int]]:
+        """Return the rows of all prompts' terms, one prompt after the other, and where each prompt's rows end."""
+        first, last = (self._number.get(mark, -1) for mark in _MARKS)
+        left: list[int] = []
+        right: list[int] = []
+        sizes = []
+        for words in prompts:
+            numbers = list(map(self._number.get, words, repeat(-1)))
+            opening, closing = numbers[:3], numbers[-3:]
+            left += [-1, *numbers[:-1], *[first] * len(opening), *[last] * len(closing)] if numbers else []
+            right += numbers + opening + closing
+            sizes.append(len(numbers) + len(opening) + len(closing))
+        keys = np.array(left, dtype=np.int64)
+        numbers_at = np.array(right, dtype=np.int64)
+        keys *= self._words
+        keys += numbers_at
+        keys[numbers_at < 0] = -1  # no pair has a negative key
+        place = self._pair_keys.searchsorted(keys)
+        pairs = np.where(self._pair_keys[place] == keys, self._pair_rows[place], -1)
+        found = np.concatenate([self._single[numbers_at], pairs])
+        size = max(1, len(self.vocabulary))
+        if len(sizes) > 1:
+            offset = np.repeat(np.arange(len(sizes)) * size, sizes)
+            found[found >= 0] += np.concatenate([offset, offset])[found >= 0]
+        found = found[found >= 0]
         found.sort()
         fresh = np.ones(len(found), dtype=np.bool_)
-        fresh[1:] = found[1:] != found[:-1]
-        rows: Ints = found[fresh & (found >= 0)]
-        return rows
-
-    def _pairs_at(self, keys: Ints) -> Ints:
-        if not len(self._pair_keys):
-            return np.empty(0, dtype=np.int64)
-        place = np.minimum(np.searchsorted(self._pair_keys, keys), len(self._pair_keys) - 1)
-        rows: Ints = self._pair_rows[place[self._pair_keys[place] == keys]]
-        return rows
+        np.not_equal(found[1:], found[:-1], out=fresh[1:])
+        found = found[fresh]
+        ends = found.searchsorted(np.arange(1, len(sizes) + 1) * size).tolist()
+        return found % size, ends
 
 
 def encode_terms(vocabulary: dict[Term, int]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from math import erfc, inf, log
 
 import numpy as np
@@ -51,6 +52,30 @@ class SurvivalCurve:
         # Filled at first use: the process that predicts sends the curve on and asks it nothing.
         self._expected: list[float] = []
         self._horizon: list[int] = []
+
+    @classmethod
+    def batch(cls, edges: NDArray[np.int64], survival: NDArray[np.float64]) -> list[SurvivalCurve]:
+        """Return one curve per row of ``survival``, shape (n, B + 1), all with the same ``edges``.
+
+        As the constructor, with everything that needs no loop done for all curves at once.
+        """
+        if not len(survival):
+            return []
+        if survival.shape[1:] != edges.shape or not _falling(survival):
+            raise ValueError("survival must start at 1 and never increase or be negative")
+        points = _whole(edges)
+        levels = np.maximum(survival, _FLOOR)
+        levels[:, 0] = 1.0
+        return [cls._trusted(points, row) for row in np.minimum.accumulate(levels, axis=1).tolist()]
+
+    @classmethod
+    def _trusted(cls, edges: list[int], survival: list[float]) -> SurvivalCurve:
+        """Return the curve of values that have been checked; curves may share ``edges``, which never change."""
+        curve = cls.__new__(cls)
+        curve._edges, curve._survival = edges, survival
+        curve._tail_hazard = _tail_hazard(edges, survival)
+        curve._expected, curve._horizon = [], []
+        return curve
 
     @classmethod
     def exponential(cls, mean: float, edges: Sequence[int] | None = None) -> SurvivalCurve:
@@ -207,6 +232,21 @@ def _tail_hazard(edges: list[int], survival: list[float]) -> float:
     return min(max(per_token, 1 / max(edges[-1], 2)), 1 - 1e-6)
 
 
+def _whole(edges: NDArray[np.int64]) -> list[int]:
+    """Return whole edges, checked as by the constructor."""
+    points: list[int] = edges.tolist()
+    rising = all(a < b for a, b in pairwise(points))
+    if not (2 <= len(points) <= MAX_EDGES and rising and points[0] == 0 and points[-1] <= MAX_TOKENS):
+        raise ValueError(f"edges must be 2 to {MAX_EDGES} whole tokens, strictly increasing from 0")
+    return points
+
+
+def _falling(survival: NDArray[np.float64]) -> bool:
+    """Whether each row starts at 1 and never increases or is negative (a NaN does neither)."""
+    first, rise = survival[..., 0], survival[..., 1:] - survival[..., :-1]
+    return bool((np.abs(first - 1) <= 1e-6).all() and (rise <= 1e-9).all() and (survival >= 0).all())
+
+
 def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[float]]:
     e, s = np.asarray(edges, dtype=np.float64), np.array(survival, dtype=np.float64)
     if e.ndim != 1 or e.shape != s.shape or not 2 <= len(e) <= MAX_EDGES:
@@ -215,7 +255,7 @@ def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[flo
         raise ValueError("a survival curve needs finite edges and values")
     if e[0] != 0 or (np.diff(e) <= 0).any() or (e != np.rint(e)).any() or e[-1] > MAX_TOKENS:
         raise ValueError("edges must be whole tokens, strictly increasing from 0")
-    if abs(s[0] - 1) > 1e-6 or (np.diff(s) > 1e-9).any() or (s < 0).any():
+    if not _falling(s):
         raise ValueError("survival must start at 1 and never increase or be negative")
     s[0] = 1.0
     return [int(x) for x in e], [float(x) for x in np.minimum.accumulate(np.maximum(s, _FLOOR))]
