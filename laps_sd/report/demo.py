@@ -94,9 +94,9 @@ def _accuracy(page: Page, evaluation: Mapping[str, Any]) -> None:
 
 
 _MEASURES = (
-    "The C-index (1 is a perfect order, 0.5 none) and the Brier score (0 is perfect) count cut requests too. The error in "
-    "tokens is over the requests that ended by themselves, which are the shorter ones: it favours predictions that are "
-    "too short, and so do baselines that know nothing of the cut ones."
+    "The C-index (1 is a perfect order, 0.5 none) and the Brier score (0 is perfect) count cut requests too. The error "
+    "in tokens is over the requests that ended by themselves, which are the shorter ones: it favours predictions that "
+    "are too short, and so do baselines that know nothing of the cut ones."
 )
 
 
