@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 
 from laps_sd.errors import InputError
 from laps_sd.predictors.store import MANIFEST
-from laps_sd.training.tracking import mlflow_module, store_uri, tracking
+from laps_sd.training.tracking import first_line, mlflow_module, store_uri, tracking, without_password
 
 _SCHEMES = ("models:/", "runs:/")
 
@@ -57,9 +58,12 @@ def _download(uri: str, tracking_uri: str | None) -> Path:
         try:
             local = Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=target))
         except (mlflow.exceptions.MlflowException, OSError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(f"no model {uri} in the MLflow store {store}: {reason}") from error
+            shutil.rmtree(target, ignore_errors=True)
+            raise InputError(
+                f"no model {uri} in the MLflow store {without_password(store)}: {first_line(error)}"
+            ) from error
     found = sorted(local.rglob(MANIFEST))
     if not found:
+        shutil.rmtree(target, ignore_errors=True)
         raise InputError(f"{uri} is not a laps-sd bundle: it holds no {MANIFEST}")
     return found[0].parent

@@ -62,7 +62,7 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
     except LapsError:
         raise
     except (mlflow.exceptions.MlflowException, ConnectionError) as error:
-        raise WorkError(f"the MLflow store {_without_password(uri)} failed: {_first_line(error)}") from error
+        raise WorkError(f"the MLflow store {without_password(uri)} failed: {first_line(error)}") from error
     finally:
         mlflow.set_tracking_uri(before)
         mlflow.set_registry_uri(registry)
@@ -72,7 +72,7 @@ def _reach(mlflow: Any, uri: str) -> None:
     try:
         mlflow.MlflowClient().search_experiments(max_results=1)
     except Exception as error:  # every kind of store has failures of its own
-        raise WorkError(f"the MLflow store {_without_password(uri)} cannot be reached: {_first_line(error)}") from error
+        raise WorkError(f"the MLflow store {without_password(uri)} cannot be reached: {first_line(error)}") from error
 
 
 def experiment_id(mlflow: Any, name: str) -> str:
@@ -119,11 +119,13 @@ def _numbers(figures: dict[str, Any], prefix: str) -> Iterator[tuple[str, float]
             yield name, float(value)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its name."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def _without_password(uri: str) -> str:
+def without_password(uri: str) -> str:
+    """Return a store's address as it may be shown."""
     scheme, separator, rest = uri.partition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

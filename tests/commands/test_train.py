@@ -134,6 +134,35 @@ def test_a_file_of_prompts_is_predicted_line_by_line(typed, trace, trained):
     assert "line 2" in err
 
 
+def test_a_prompt_is_printed_as_it_is_and_not_as_markup(typed):
+    code, out, err = typed("predict", "--bundle", "bundle", "[/b] what is half a pair \udc80?")
+    assert (code, err) == (0, "")
+    assert "[/b]" in out
+
+
+def test_standard_input_that_is_no_text_is_refused(typed, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
+    code, _, err = typed("predict", "--bundle", "bundle")
+    assert (code, err) == (2, "laps-sd: standard input is not text in UTF-8 (unexpected end of data at byte 3)\n")
+
+
+def test_a_line_separator_inside_a_prompt_ends_no_line(typed, trained):
+    (trained / "odd.jsonl").write_text('{"prompt": "one\u2028two"}\n', encoding="utf-8")
+    code, out, _ = typed("predict", "--bundle", "bundle", "--file", "odd.jsonl", "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "field", ['"prompt_tokens": "9"', '"temperature": -1', '"model": 3', '"turns": [1]', '"prompt_tokens": 1e999']
+)
+def test_a_wrong_field_beside_a_prompt_is_named(typed, trained, field):
+    (trained / "odd.jsonl").write_text(f'{{"prompt": "hello", {field}}}\n')
+    code, _, err = typed("predict", "--bundle", "bundle", "--file", "odd.jsonl")
+    assert code == 2
+    assert f"line 1: {field[1:].split(chr(34))[0]}: expected" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -143,6 +172,10 @@ def test_a_file_of_prompts_is_predicted_line_by_line(typed, trace, trained):
         (["evaluate", "--cv", "2", "--data", "none.jsonl"], "none.jsonl"),
         (["train", "--data", "none.jsonl", "--out", "other"], "none.jsonl"),
         (["train", "--data", "none.jsonl", "--out", "other", "--json", "."], "is a folder"),
+        (["train", "--data", "none.jsonl", "--out", "other", "--json", "other/train.json"], "lies in the bundle"),
+        (["train", "--data", "train.json", "--out", "other", "--json", "train.json"], "is read here"),
+        (["train", "--data", "none.jsonl", "--out", "other", "--seed", "-1"], "--seed"),
+        (["evaluate", "--cv", "2", "--data", "none.jsonl", "--json", "a", "--report", "a"], "named for two results"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_one_sentence(typed, trained, arguments, reason):

@@ -82,6 +82,8 @@ def test_a_missing_field_is_named(write_lines, good_row, missing):
             "line 2: expected one JSON object, a text holds",
         ),
         (b'{"prompt": "\\ud800"}', "line 2: expected one JSON object, a text holds a lone surrogate"),
+        (b'{"prompt": "\\ud800b and so on"}', "line 2: expected one JSON object, a text holds a lone surrogate"),
+        (b'{"request_id": ' + b"[" * 100_000, "line 2: expected one JSON object, got "),
         (b"\x00\x01\x02", "line 2: expected one JSON object, got "),
     ],
 )

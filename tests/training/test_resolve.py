@@ -25,6 +25,16 @@ def test_an_unknown_model_is_said(store):
             resolve_bundle(uri, tracking_uri=store)
 
 
+def test_an_unknown_model_leaves_no_folder_behind(store, tmp_path, monkeypatch):
+    import mlflow
+
+    mlflow.MlflowClient(tracking_uri=store).search_experiments()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(InputError, match="no model"):
+        resolve_bundle("models:/nobody@champion", tracking_uri=store)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_looking_for_a_model_makes_no_store(tmp_path):
     with pytest.raises(InputError, match="there is no MLflow store"):
         resolve_bundle("models:/lengths@champion")
