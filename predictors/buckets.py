@@ -79,9 +79,9 @@ def pooled_hazard(tokens: NDArray[Any], censored: Bools, edges: Ints) -> Floats:
 
 def survival_of(hazard: Floats) -> Floats:
     """Turn hazards, shape (..., B), into survival at the edges, shape (..., B + 1), first 1."""
-    log_survival = np.cumsum(np.log1p(-hazard), axis=-1)
-    first = np.zeros((*hazard.shape[:-1], 1))
-    survival: Floats = np.exp(np.concatenate([first, log_survival], axis=-1))
+    survival = np.zeros((*hazard.shape[:-1], hazard.shape[-1] + 1))
+    np.cumsum(np.log1p(-hazard), axis=-1, out=survival[..., 1:])
+    np.exp(survival, out=survival)
     return survival
 
 

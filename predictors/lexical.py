@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import compress, count, repeat
 from math import log1p
 
 import numpy as np
@@ -56,6 +56,9 @@ _BYTES: dict[str, bytes] = {
 _CLASS_OF_WORD = {word: i for i, words in reversed(list(enumerate(CLASSES.values()))) for word in words.split()}
 _OTHER = len(CLASSES)
 _NUMBER = _OTHER + 1
+_KINDS = _NUMBER + 1
+#: Classes of the opening and the closing words get numbers of their own, so that one histogram counts all three.
+_AS_OPENING, _AS_CLOSING = (bytes((i + shift) % 256 for i in range(256)) for shift in (_KINDS, 2 * _KINDS))
 _CLASS_OF_WORD.update(dict.fromkeys(NUMBER_WORDS, _NUMBER))
 
 LEXICAL_NAMES: tuple[str, ...] = (
@@ -140,26 +143,30 @@ def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.fl
 def lexical_rows(texts: Sequence[str], words: Sequence[list[str]], out: NDArray[np.float64]) -> None:
     """Write the features of ``texts``, whose ``words_of`` are ``words``, to ``out``, shape (n, len(LEXICAL_NAMES))."""
     octets = np.empty((len(texts), 256))
-    classes = np.empty((3, len(texts), _NUMBER + 1))  # whole prompt, opening, closing
+    classes = np.empty((len(texts), 3 * _KINDS))  # whole prompt, opening, closing
     for i, (text, found) in enumerate(zip(texts, words, strict=True)):
         raw = text.encode("utf-8", "replace")
         octets[i] = _histogram(raw, 256)
         kinds = bytes(map(_CLASS_OF_WORD.get, found, repeat(_OTHER)))
-        for row, part in zip(classes[:, i], (kinds, kinds[:OPENING], kinds[-CLOSING:]), strict=True):
-            row[:] = _histogram(part, _NUMBER + 1)
-        places = [j for j, (word, kind) in enumerate(zip(found, kinds, strict=True)) if word < ":" or kind == _NUMBER]
+        opening, closing = kinds[:OPENING].translate(_AS_OPENING), kinds[-CLOSING:].translate(_AS_CLOSING)
+        classes[i] = _histogram(kinds + opening + closing, 3 * _KINDS)
+        places = list(compress(count(), map(":".__gt__, found)))  # what sorts before ":" starts with a digit
+        digit_words = len(places)
+        if _NUMBER in kinds:
+            places += [j for j, kind in enumerate(kinds) if kind == _NUMBER]
         echoes = kinds.find(_ECHO, 0, OPENING) >= 0 or kinds.find(_ECHO, max(0, len(kinds) - CLOSING)) >= 0
         out[i, _SURFACE] = _surface(text, raw, found, places)
         out[i, _LAST] = (
             next((kind for kind in kinds if kind < _OTHER), -1.0),
             log1p(len(raw)) if echoes else 0.0,
-            log1p(sum(found[j] < ":" for j in places)),
+            log1p(digit_words),
         )
     counts = octets @ _BYTE_CLASS
     np.divide(counts, octets.sum(axis=1, keepdims=True) + 1.0, out=out[:, _SHARES])
     np.log1p(counts[:, _LOGGED], out=out[:, _LOGS])
-    np.log1p(classes[0, :, :_OTHER], out=out[:, _WHOLE])
-    out[:, _OPENING], out[:, _CLOSING] = classes[1, :, :_OTHER], classes[2, :, :_OTHER]
+    np.log1p(classes[:, :_OTHER], out=out[:, _WHOLE])
+    out[:, _OPENING] = classes[:, _KINDS : _KINDS + _OTHER]
+    out[:, _CLOSING] = classes[:, 2 * _KINDS : 2 * _KINDS + _OTHER]
 
 
 def _histogram(data: bytes, size: int) -> NDArray[np.intp]:
@@ -221,8 +228,8 @@ def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float,
             most_items = max(most_items, number)
         most_tokens = max(most_tokens, number * size)
         before = words[max(0, i - 3) : i]
-        bounded = any(word in _LIMITS for word in before)
-        floor = any(word in _MINIMUMS for word in before)
+        bounded = not _LIMITS.isdisjoint(before)
+        floor = not _MINIMUMS.isdisjoint(before)
         if floor and not _NEGATIONS.isdisjoint(before):  # "no more than 100 words"
             bounded, floor = True, False
         limit, minimum = max(limit, float(bounded)), max(minimum, float(floor))

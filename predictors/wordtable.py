@@ -95,35 +95,54 @@ class WordTable:
 
     def _terms(self, prompts: Sequence[list[str]]) -> tuple[Ints, list[int]]:
         """Return the rows of all prompts' terms, one prompt after the other, and where each prompt's rows end."""
-        first, last = (self._number.get(mark, -1) for mark in _MARKS)
-        left: list[int] = []
-        right: list[int] = []
-        sizes = []
-        for words in prompts:
-            numbers = list(map(self._number.get, words, repeat(-1)))
-            opening, closing = numbers[:3], numbers[-3:]
-            left += [-1, *numbers[:-1], *[first] * len(opening), *[last] * len(closing)] if numbers else []
-            right += numbers + opening + closing
-            sizes.append(len(numbers) + len(opening) + len(closing))
-        keys = np.array(left, dtype=np.int64)
-        numbers_at = np.array(right, dtype=np.int64)
-        keys *= self._words
-        keys += numbers_at
-        keys[numbers_at < 0] = -1  # no pair has a negative key
-        place = self._pair_keys.searchsorted(keys)
-        pairs = np.where(self._pair_keys[place] == keys, self._pair_rows[place], -1)
-        found = np.concatenate([self._single[numbers_at], pairs])
+        numbers, keys, ends = self._numbers(prompts)
         size = max(1, len(self.vocabulary))
-        if len(sizes) > 1:
-            offset = np.repeat(np.arange(len(sizes)) * size, sizes)
-            found[found >= 0] += np.concatenate([offset, offset])[found >= 0]
-        found = found[found >= 0]
+        if len(prompts) == 1:
+            keys.sort()  # a sorted search stays in the cache
+        found = np.concatenate([self._single.take(numbers), self._pairs_at(keys)])
+        if len(prompts) > 1:  # each prompt's rows get a range of their own
+            offset = np.repeat(np.arange(len(prompts)) * size, np.diff(ends, prepend=0))
+            found += np.where(found >= 0, np.concatenate([offset, offset]), 0)
         found.sort()
+        found = found[found.searchsorted(0) :]
         fresh = np.ones(len(found), dtype=np.bool_)
         np.not_equal(found[1:], found[:-1], out=fresh[1:])
         found = found[fresh]
-        ends = found.searchsorted(np.arange(1, len(sizes) + 1) * size).tolist()
-        return found % size, ends
+        return found % size, found.searchsorted(np.arange(1, len(prompts) + 1) * size).tolist()
+
+    def _numbers(self, prompts: Sequence[list[str]]) -> tuple[Ints, Ints, list[int]]:
+        """Return each prompt's words and again its first and last three, the keys of the pairs that end there, ends.
+
+        The word before, or a mark, is the left one of a pair; where one of the two is unknown its key is negative.
+        """
+        first, last = (self._number.get(mark, -1) for mark in _MARKS)
+        words: list[int] = []
+        ends = []
+        for prompt in prompts:
+            known = list(map(self._number.get, prompt, repeat(-1)))
+            words += known + known[:3] + known[-3:]
+            ends.append(len(words))
+        right = np.array(words, dtype=np.int64)
+        keys = np.empty_like(right)
+        keys[1:] = right[:-1]
+        start = 0
+        for prompt, end in zip(prompts, ends, strict=True):
+            marked = min(3, len(prompt))
+            keys[start : start + 1] = -1
+            keys[end - 2 * marked : end - marked] = first
+            keys[end - marked : end] = last
+            start = end
+        keys *= self._words
+        keys += right
+        keys[right < 0] = -1
+        return right, keys, ends
+
+    def _pairs_at(self, keys: Ints) -> Ints:
+        """Return the rows of pairs, -1 where a pair is unknown."""
+        place = self._pair_keys.searchsorted(keys)
+        rows: Ints = self._pair_rows.take(place)
+        rows[self._pair_keys.take(place) != keys] = -1
+        return rows
 
 
 def encode_terms(vocabulary: dict[Term, int]) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 from math import erfc, inf, log
+from operator import lt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,16 +57,16 @@ class SurvivalCurve:
     def batch(cls, edges: NDArray[np.int64], survival: NDArray[np.float64]) -> list[SurvivalCurve]:
         """Return one curve per row of ``survival``, shape (n, B + 1), all with the same ``edges``.
 
-        As the constructor, with everything that needs no loop done for all curves at once.
+        For values that a model computed: where they start off 1, increase or are negative, they are made to fit. A
+        value that is not a number is a ValueError, and so are edges that the constructor would refuse.
         """
-        if not len(survival):
-            return []
-        if survival.shape[1:] != edges.shape or not _falling(survival):
-            raise ValueError("survival must start at 1 and never increase or be negative")
         points = _whole(edges)
         levels = np.maximum(survival, _FLOOR)
         levels[:, 0] = 1.0
-        return [cls._trusted(points, row) for row in np.minimum.accumulate(levels, axis=1).tolist()]
+        np.minimum.accumulate(levels, axis=1, out=levels)
+        if levels.shape[1:] != edges.shape or np.isnan(levels[:, -1]).any():  # accumulate hands a NaN on to the last
+            raise ValueError("survival needs as many values as there are edges, all of them numbers")
+        return [cls._trusted(points, row) for row in levels.tolist()]
 
     @classmethod
     def _trusted(cls, edges: list[int], survival: list[float]) -> SurvivalCurve:
@@ -233,18 +233,15 @@ def _tail_hazard(edges: list[int], survival: list[float]) -> float:
 
 
 def _whole(edges: NDArray[np.int64]) -> list[int]:
-    """Return whole edges, checked as by the constructor."""
     points: list[int] = edges.tolist()
-    rising = all(a < b for a, b in pairwise(points))
-    if not (2 <= len(points) <= MAX_EDGES and rising and points[0] == 0 and points[-1] <= MAX_TOKENS):
+    if (
+        not 2 <= len(points) <= MAX_EDGES
+        or points[0]
+        or points[-1] > MAX_TOKENS
+        or not all(map(lt, points, points[1:]))
+    ):
         raise ValueError(f"edges must be 2 to {MAX_EDGES} whole tokens, strictly increasing from 0")
     return points
-
-
-def _falling(survival: NDArray[np.float64]) -> bool:
-    """Whether each row starts at 1 and never increases or is negative (a NaN does neither)."""
-    first, rise = survival[..., 0], survival[..., 1:] - survival[..., :-1]
-    return bool((np.abs(first - 1) <= 1e-6).all() and (rise <= 1e-9).all() and (survival >= 0).all())
 
 
 def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[float]]:
@@ -255,7 +252,7 @@ def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[flo
         raise ValueError("a survival curve needs finite edges and values")
     if e[0] != 0 or (np.diff(e) <= 0).any() or (e != np.rint(e)).any() or e[-1] > MAX_TOKENS:
         raise ValueError("edges must be whole tokens, strictly increasing from 0")
-    if not _falling(s):
+    if abs(s[0] - 1) > 1e-6 or (np.diff(s) > 1e-9).any() or (s < 0).any():
         raise ValueError("survival must start at 1 and never increase or be negative")
     s[0] = 1.0
     return [int(x) for x in e], [float(x) for x in np.minimum.accumulate(np.maximum(s, _FLOOR))]

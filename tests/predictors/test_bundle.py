@@ -34,6 +34,16 @@ def test_a_loaded_bundle_says_what_the_saved_one_said(bundle, folder):
     assert loaded.manifest["features"] == "lexical"
 
 
+def test_a_prompt_gets_the_same_numbers_alone_and_in_a_batch(records, bundle):
+    long = [PromptRequest(prompt=f"in {n} words or ten lines: " + "Why? " * n) for n in (3, 40, 700)]
+    batch = PROMPTS + long + [PromptRequest.from_record(r) for r in records[150:350]]
+    for request, together in zip(batch, bundle.predict(batch), strict=True):
+        alone = bundle.predict_one(request)
+        assert alone.length.survival == pytest.approx(together.length.survival, abs=1e-6)
+        assert alone.accept_length == pytest.approx(together.accept_length, abs=1e-6)
+        assert alone.accept_strength == together.accept_strength
+
+
 def test_the_same_records_and_seed_give_the_same_files(records, bundle, folder, tmp_path):
     again = fit_bundle(records[:150]).save(tmp_path / "again")
     for file in folder.iterdir():

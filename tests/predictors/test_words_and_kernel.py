@@ -32,8 +32,11 @@ def test_the_table_reads_a_training_prompt_as_it_was_fitted(requests, tokens):
 def test_the_fast_look_up_finds_exactly_the_known_terms(words, random):
     known = [t for t in {*terms_of(list("abcdabd")), ("e",)} if random.random() < 0.7]
     vocabulary = {term: i for i, term in enumerate(sorted(known))}
-    table = WordTable(vocabulary, np.zeros((len(vocabulary), 1), np.float32), np.ones(len(vocabulary), np.float32), 0.0)
+    numbers = np.arange(2.0 * len(vocabulary), dtype=np.float32).reshape(-1, 2)
+    table = WordTable(vocabulary, numbers, np.ones(len(vocabulary), np.float32), 0.0)
     assert table.rows_of(words).tolist() == sorted({vocabulary[t] for t in terms_of(words) if t in vocabulary})
+    prompts = [words, [], words[:2], words[::-1]]
+    np.testing.assert_allclose(table.rows(prompts), [table.row(w) for w in prompts], rtol=1e-5)
 
 
 def test_words_that_nobody_repeats_teach_nothing_and_break_nothing():

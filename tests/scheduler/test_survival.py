@@ -17,6 +17,26 @@ def curves(draw):
     return SurvivalCurve(np.cumsum([0, *widths]), np.cumprod([1, *(1 - h for h in hazards)]))
 
 
+@given(st.lists(curves(), min_size=1, max_size=4))
+def test_curves_made_together_are_those_made_one_by_one(several):
+    edges = np.arange(5) * 20
+    survival = np.array([[curve.survive(t) for t in edges] for curve in several])
+    assert SurvivalCurve.batch(edges, survival) == [SurvivalCurve(edges, row) for row in survival]
+    assert [c.mean(7) for c in SurvivalCurve.batch(edges, survival)] == [
+        SurvivalCurve(edges, row).mean(7) for row in survival
+    ]
+
+
+def test_curves_made_together_are_refused_with_one_that_is_no_number():
+    edges = np.array([0, 10, 20])
+    with pytest.raises(ValueError, match="numbers"):
+        SurvivalCurve.batch(edges, np.array([[1.0, 0.5, 0.2], [1.0, np.nan, 0.2]]))
+    with pytest.raises(ValueError, match="as many values"):
+        SurvivalCurve.batch(edges, np.array([[1.0, 0.5]]))
+    with pytest.raises(ValueError, match="increasing"):
+        SurvivalCurve.batch(np.array([0, 10, 10]), np.array([[1.0, 0.5, 0.2]]))
+
+
 def table(curve):
     """S(0), S(1), … one by one."""
     return np.array([curve.survive(t) for t in range(1000)])
