@@ -10,22 +10,28 @@ from laps_sd.scheduler.posterior import AcceptancePosterior, PosteriorSettings, 
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.simulator import Machine, SimulationResult, simulate
 from laps_sd.scheduler.state import RequestState, new_request
 from laps_sd.scheduler.survival import SurvivalCurve
+from laps_sd.scheduler.workload import ReplayRequest
 
 __all__ = [
     "POLICIES",
     "AcceptancePosterior",
     "CostModel",
+    "Machine",
     "Policy",
     "PosteriorSettings",
     "Prediction",
+    "ReplayRequest",
     "RequestOutcome",
     "RequestState",
     "Settings",
+    "SimulationResult",
     "SurvivalCurve",
     "make_policy",
     "make_posterior",
     "new_request",
+    "simulate",
     "summarise",
 ]
