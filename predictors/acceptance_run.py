@@ -79,7 +79,7 @@ class AcceptanceRun:
         if self.kernel is not None:
             logs += self.kernel.predict(space)
         most = inf if self.drafts is None else log(self.drafts + 1.0)
-        means: Floats = np.exp(np.clip(logs, 0.0, most))
+        means: Floats = np.exp(np.minimum(np.maximum(logs, 0.0), most))
         return means
 
 

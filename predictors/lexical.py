@@ -90,9 +90,10 @@ LEXICAL_NAMES: tuple[str, ...] = (
     "log_digit_words",
 )
 
-_BYTE_CLASS = np.zeros((256, len(_BYTES)))
-for _column, _members in enumerate(_BYTES.values()):
-    _BYTE_CLASS[list(_members), _column] = 1.0
+#: No byte is in two classes; those in none get the number after the last.
+_CLASS_OF_BYTE = bytes(
+    next((i for i, part in enumerate(_BYTES.values()) if b in part), len(_BYTES)) for b in range(256)
+)
 _LOGGED = [list(_BYTES).index(name) for name in ("digits", "newlines", "questions", "code_marks")]
 _ECHO = list(CLASSES).index("echo")
 
@@ -142,11 +143,11 @@ def lexical_features(text: str, words: list[str] | None = None) -> NDArray[np.fl
 
 def lexical_rows(texts: Sequence[str], words: Sequence[list[str]], out: NDArray[np.float64]) -> None:
     """Write the features of ``texts``, whose ``words_of`` are ``words``, to ``out``, shape (n, len(LEXICAL_NAMES))."""
-    octets = np.empty((len(texts), 256))
+    marks = np.empty((len(texts), len(_BYTES) + 1))
     classes = np.empty((len(texts), 3 * _KINDS))  # whole prompt, opening, closing
     for i, (text, found) in enumerate(zip(texts, words, strict=True)):
         raw = text.encode("utf-8", "replace")
-        octets[i] = _histogram(raw, 256)
+        marks[i] = _histogram(raw.translate(_CLASS_OF_BYTE), len(_BYTES) + 1)
         kinds = bytes(map(_CLASS_OF_WORD.get, found, repeat(_OTHER)))
         opening, closing = kinds[:OPENING].translate(_AS_OPENING), kinds[-CLOSING:].translate(_AS_CLOSING)
         classes[i] = _histogram(kinds + opening + closing, 3 * _KINDS)
@@ -161,9 +162,8 @@ def lexical_rows(texts: Sequence[str], words: Sequence[list[str]], out: NDArray[
             log1p(len(raw)) if echoes else 0.0,
             log1p(digit_words),
         )
-    counts = octets @ _BYTE_CLASS
-    np.divide(counts, octets.sum(axis=1, keepdims=True) + 1.0, out=out[:, _SHARES])
-    np.log1p(counts[:, _LOGGED], out=out[:, _LOGS])
+    np.divide(marks[:, :-1], marks.sum(axis=1, keepdims=True) + 1.0, out=out[:, _SHARES])
+    np.log1p(marks[:, _LOGGED], out=out[:, _LOGS])
     np.log1p(classes[:, :_OTHER], out=out[:, _WHOLE])
     out[:, _OPENING] = classes[:, _KINDS : _KINDS + _OTHER]
     out[:, _CLOSING] = classes[:, 2 * _KINDS : 2 * _KINDS + _OTHER]
@@ -217,9 +217,11 @@ def asked_for(words: list[str], places: list[int] | None = None) -> tuple[float,
     """
     most_words = most_items = most_tokens = limit = minimum = 0.0
     for i in [i for i, word in enumerate(words) if _is_number(word)] if places is None else places:
-        number = _number(words[i])
         unit = next(filter(None, map(ASKED_UNITS.get, words[i + 1 : i + 4])), None)
-        if unit is None or not 0 < number < 100_000:
+        if unit is None:
+            continue
+        number = _number(words[i])
+        if not 0 < number < 100_000:
             continue
         kind, size = unit
         if kind == "words":
