@@ -4,7 +4,6 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -59,8 +58,6 @@ def _options(
 
 
 for _verb in VERBS:
-    if find_spec(f"laps_sd.commands.{_verb}") is None:  # while the skeleton is being built
-        continue
     import_module(f"laps_sd.commands.{_verb}").register(app)
 
 
