@@ -3,7 +3,7 @@
 import random
 import socket
 
-from laps_sd.errors import WorkError
+from laps_sd.errors import InputError, WorkError
 
 
 def free_port() -> int:
@@ -15,7 +15,9 @@ def free_port() -> int:
 
 
 def require_free(port: int) -> None:
-    """Raise :class:`WorkError` when the port is in use."""
+    """Raise :class:`WorkError` when the port is in use, :class:`InputError` when there is no such port."""
+    if not 0 < port < 65536:
+        raise InputError(f"{port} is no TCP port; choose one from 1 to 65535")
     if not _bindable(port):
         raise WorkError(f"port {port} is in use on 127.0.0.1; stop what listens there or choose another port")
 
