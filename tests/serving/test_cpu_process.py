@@ -150,9 +150,11 @@ def test_an_exception_in_the_block_stops_the_server(tmp_path: Path) -> None:
 
 
 #: Starts a fake server as a program would and waits in the block.
+# A shell's background job inherits an ignored SIGINT; the program of this test is one that a person can interrupt.
 PROGRAM = """
-import importlib.util, sys, time
+import importlib.util, signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
 spec = importlib.util.spec_from_file_location("fakes", sys.argv[1])
 fakes = importlib.util.module_from_spec(spec); spec.loader.exec_module(fakes)
 with fakes.FakeServer(Path(sys.argv[2])) as server:
