@@ -55,8 +55,8 @@ class DemoOptions:
     draft: Literal["ngram", "standalone"] = "ngram"
     recorded: int = 32
     record_cap: int = 192
-    burst: int = 28
-    burst_cap: int = 160
+    burst: int = 24
+    burst_cap: int = 144
     max_running: int = 4
     held_out_share: float = 0.25
     seed: int = 0
