@@ -56,7 +56,9 @@ def fit_word_table(
     kept = min(dimensions, matrix.shape[1] - 1, matrix.shape[0] - 1)
     latent = np.zeros((dimensions, matrix.shape[1]))
     if kept > 0:
-        latent[:kept] = TruncatedSVD(kept, random_state=seed).fit(matrix).components_
+        # Prompts that all share their words have no variance, and the share of it explained (unused) is 0 / 0.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            latent[:kept] = TruncatedSVD(kept, random_state=seed).fit(matrix).components_
     idf = vectorizer.idf_
     table = (np.column_stack([ridge.coef_, latent.T]) * idf[:, None]).astype(np.float32)
     vocabulary = {term: int(i) for term, i in vectorizer.vocabulary_.items()}

@@ -46,6 +46,14 @@ def test_words_that_nobody_repeats_teach_nothing_and_break_nothing():
     assert table.row(["unknown"])[0] == pytest.approx(9.5)
 
 
+def test_prompts_that_share_all_their_words_teach_nothing_and_warn_of_nothing():
+    prompts = [["old", "question", "number"]] * 40
+    folds = [np.arange(start, 40, 5) for start in range(5)]
+    table, rows = fit_word_table(prompts, np.linspace(-1, 1, 40), folds, dimensions=4, seed=0)
+    assert np.isfinite(rows).all()
+    assert np.isfinite(table.rows(prompts)).all()
+
+
 def test_a_vocabulary_survives_its_text_form():
     vocabulary = {("a",): 0, ("a", "b"): 1, ("^", "naïve"): 2}
     assert decode_terms(encode_terms(vocabulary)) == vocabulary
