@@ -2,14 +2,13 @@
 
 import json
 
+import mlflow
 import pytest
 
 from laps_sd.data import PromptRequest, write_records
 from laps_sd.errors import InputError, WorkError
 from laps_sd.predictors import PredictorBundle
 from laps_sd.training import evaluate, resolve_bundle, train
-
-mlflow = pytest.importorskip("mlflow")
 
 EVALUATION_KEYS = {
     "n",
