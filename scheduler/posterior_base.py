@@ -157,6 +157,13 @@ class PosteriorBase:
     def stable(self, threshold: float, level: float = 0.8) -> bool:
         return self.relative_width(level) <= threshold
 
+    def copy(self) -> Self:
+        twin = type(self).__new__(type(self))
+        for name in PosteriorBase.__slots__ + type(self).__slots__:
+            value = getattr(self, name)
+            setattr(twin, name, value.copy() if isinstance(value, list) else value)
+        return twin
+
     def _around_mean(self, width: float) -> tuple[float, float]:
         mean = self.mean()
         high = mean + width

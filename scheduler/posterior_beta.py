@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Self
 
 from laps_sd.scheduler.posterior_base import PosteriorBase, PosteriorSettings
 from laps_sd.scheduler.posterior_math import beta_quantile, half_width, mean_tokens, tokens_variance
@@ -69,12 +68,6 @@ class TruncatedGeometricPosterior(PosteriorBase):
     def _step_variance(self) -> float:
         a, b = self.shape
         return tokens_variance(a / (a + b), self._n()) / self._temper
-
-    def copy(self) -> Self:
-        twin = type(self).__new__(type(self))
-        for name in PosteriorBase.__slots__ + TruncatedGeometricPosterior.__slots__:
-            setattr(twin, name, getattr(self, name))
-        return twin
 
 
 def _power_moments(a: float, b: float, highest: int) -> list[float]:

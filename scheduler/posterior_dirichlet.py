@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from laps_sd.scheduler.posterior_base import PosteriorBase, PosteriorSettings
 from laps_sd.scheduler.posterior_math import acceptance_rate
 
@@ -55,10 +53,3 @@ class DirichletPosterior(PosteriorBase):
                 second += value * value * count
         mean = first / total
         return total, mean, max(second / total - mean * mean, 0.0)
-
-    def copy(self) -> Self:
-        twin = type(self).__new__(type(self))
-        for name in PosteriorBase.__slots__ + DirichletPosterior.__slots__:
-            setattr(twin, name, getattr(self, name))
-        twin._counts = list(self._counts)
-        return twin

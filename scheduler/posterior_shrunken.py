@@ -5,8 +5,6 @@ Works for chains and trees alike because it looks at tokens per step only.
 
 from __future__ import annotations
 
-from typing import Self
-
 from laps_sd.scheduler.posterior_base import PosteriorBase, PosteriorSettings
 from laps_sd.scheduler.posterior_math import acceptance_rate, mean_tokens, tokens_variance
 
@@ -64,12 +62,6 @@ class ShrunkenMeanPosterior(PosteriorBase):
 
     def _step_variance(self) -> float:
         return self._unit_variance
-
-    def copy(self) -> Self:
-        twin = type(self).__new__(type(self))
-        for name in PosteriorBase.__slots__ + ShrunkenMeanPosterior.__slots__:
-            setattr(twin, name, getattr(self, name))
-        return twin
 
 
 def geometric_variance(mean: float, n: int | None) -> float:
