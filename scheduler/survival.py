@@ -9,14 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import erfc, inf, log
-from operator import lt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MAX_EDGES = 40  # the curve travels with every request, inside SGLang's custom_params
-MAX_TOKENS = 2**31  # the largest edge that is believed
-_FLOOR = 1e-9  # survival never vanishes: a request may outlive every curve, and is then in its geometric tail
+from laps_sd.scheduler.survival_values import MAX_EDGES, MAX_TOKENS, checked, fitted, tail_hazard
+
+__all__ = ["MAX_EDGES", "MAX_TOKENS", "SurvivalCurve"]
 
 
 class SurvivalCurve:
@@ -47,8 +46,8 @@ class SurvivalCurve:
     __slots__ = ("_edges", "_expected", "_horizon", "_survival", "_tail_hazard")
 
     def __init__(self, edges: ArrayLike, survival: ArrayLike) -> None:
-        self._edges, self._survival = _checked(edges, survival)
-        self._tail_hazard = _tail_hazard(self._edges, self._survival)
+        self._edges, self._survival = checked(edges, survival)
+        self._tail_hazard = tail_hazard(self._edges, self._survival)
         # Filled at first use: the process that predicts sends the curve on and asks it nothing.
         self._expected: list[float] = []
         self._horizon: list[int] = []
@@ -60,20 +59,15 @@ class SurvivalCurve:
         For values that a model computed: where they start off 1, increase or are negative, they are made to fit. A
         value that is not a number is a ValueError, and so are edges that the constructor would refuse.
         """
-        points = _whole(edges)
-        levels = np.maximum(survival, _FLOOR)
-        levels[:, 0] = 1.0
-        np.minimum.accumulate(levels, axis=1, out=levels)
-        if levels.shape[1:] != edges.shape or np.isnan(levels[:, -1]).any():  # accumulate hands a NaN on to the last
-            raise ValueError("survival needs as many values as there are edges, all of them numbers")
-        return [cls._trusted(points, row) for row in levels.tolist()]
+        points, rows = fitted(edges, survival)
+        return [cls._trusted(points, row) for row in rows]
 
     @classmethod
     def _trusted(cls, edges: list[int], survival: list[float]) -> SurvivalCurve:
         """Return the curve of values that have been checked; curves may share ``edges``, which never change."""
         curve = cls.__new__(cls)
         curve._edges, curve._survival = edges, survival
-        curve._tail_hazard = _tail_hazard(edges, survival)
+        curve._tail_hazard = tail_hazard(edges, survival)
         curve._expected, curve._horizon = [], []
         return curve
 
@@ -224,35 +218,3 @@ class SurvivalCurve:
 def _bucket_sum(left: float, right: float, width: int) -> float:
     """Sum of the linear S over ``width`` tokens, from S = left on, up to but without S = right."""
     return width * left - (left - right) * (width - 1) / 2
-
-
-def _tail_hazard(edges: list[int], survival: list[float]) -> float:
-    width = edges[-1] - edges[-2]
-    per_token = 1 - float((survival[-1] / survival[-2]) ** (1 / width))
-    return min(max(per_token, 1 / max(edges[-1], 2)), 1 - 1e-6)
-
-
-def _whole(edges: NDArray[np.int64]) -> list[int]:
-    points: list[int] = edges.tolist()
-    if (
-        not 2 <= len(points) <= MAX_EDGES
-        or points[0]
-        or points[-1] > MAX_TOKENS
-        or not all(map(lt, points, points[1:]))
-    ):
-        raise ValueError(f"edges must be 2 to {MAX_EDGES} whole tokens, strictly increasing from 0")
-    return points
-
-
-def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[float]]:
-    e, s = np.asarray(edges, dtype=np.float64), np.array(survival, dtype=np.float64)
-    if e.ndim != 1 or e.shape != s.shape or not 2 <= len(e) <= MAX_EDGES:
-        raise ValueError(f"a survival curve needs 2 to {MAX_EDGES} edges and as many values, got {e.shape}, {s.shape}")
-    if not (np.isfinite(e).all() and np.isfinite(s).all()):
-        raise ValueError("a survival curve needs finite edges and values")
-    if e[0] != 0 or (np.diff(e) <= 0).any() or (e != np.rint(e)).any() or e[-1] > MAX_TOKENS:
-        raise ValueError("edges must be whole tokens, strictly increasing from 0")
-    if abs(s[0] - 1) > 1e-6 or (np.diff(s) > 1e-9).any() or (s < 0).any():
-        raise ValueError("survival must start at 1 and never increase or be negative")
-    s[0] = 1.0
-    return [int(x) for x in e], [float(x) for x in np.minimum.accumulate(np.maximum(s, _FLOOR))]
