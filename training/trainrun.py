@@ -25,6 +25,8 @@ from laps_sd.training.tracking import log_numbers, logged_run, tracking
 #: Fewer usable requests cannot be split into training and validation.
 MIN_ROWS = 20
 _VALIDATION_SHARE = 0.2
+#: From here on the model that was judged is the bundle: a fifth more requests would cost as much time again.
+_ENOUGH_ROWS = 40_000
 #: Shares of the training split that the learning curve is drawn at, and the most rows that it may cost.
 _CURVE_SHARES, _CURVE_ROWS = (0.125, 0.25, 0.5), 5_000
 
@@ -80,8 +82,9 @@ def train(
 ) -> TrainResult:
     """Train on traces.
 
-    The metrics come from models fitted without the validation split (a fifth of the groups); the bundle is then
-    fitted on everything. Nothing is written to ``out`` before all of it has worked.
+    The metrics come from a model fitted without the validation split (a fifth of the groups). The bundle is then
+    fitted on everything; from 40,000 training requests on it is the very model that was judged. Nothing is written
+    to ``out`` before all of it has worked.
 
     Parameters
     ----------
@@ -123,8 +126,10 @@ def train(
         evaluation = judge(held_out, predict_records(first, held_out), first, priors, seed=seed)
         tell("learning curve")
         curve = _learning_curve(fitted, held_out, evaluation, options)
-        tell("fit on everything")
-        bundle = fit_bundle(records, **options)
+        bundle = first
+        if len(fitted) < _ENOUGH_ROWS:
+            tell("fit on everything")
+            bundle = fit_bundle(records, **options)
         bundle.manifest["metrics"] = {"validation": evaluation.figures, "learning_curve": curve}
         tell("log")
         log_numbers(mlflow, evaluation.figures)

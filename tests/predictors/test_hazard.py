@@ -6,7 +6,7 @@ from scipy.stats import kendalltau
 
 from laps_sd.data import PromptRequest
 from laps_sd.predictors.baselines import PromptLength
-from laps_sd.predictors.boosting import HazardLoss, fit_linear
+from laps_sd.predictors.boosting import HazardLoss, boost, fit_linear
 from laps_sd.predictors.buckets import log_edges, quantiles
 from laps_sd.predictors.hazard import HazardLength
 from laps_sd.predictors.hazardcurves import HazardGrid
@@ -78,6 +78,21 @@ def test_the_seed_changes_the_model_and_nothing_else_does(draw):
     requests, tokens, cut = arrays(draw(120, seed=7))
     zero, one = (HazardLength(folds=2, seed=s).fit(requests, tokens, cut).predict(requests) for s in (0, 1))
     assert not np.array_equal(zero, one)
+
+
+def test_many_requests_are_fitted_on_four_fifths_and_calibrated_on_the_rest(draw, monkeypatch):
+    monkeypatch.setattr("laps_sd.predictors.hazard._LARGE", 400)
+    train, test = split_up(draw(1200, seed=3))
+    requests, tokens, cut = arrays(train)
+    grown = []
+    real = boost
+    monkeypatch.setattr(
+        "laps_sd.predictors.hazard.boost", lambda rows, *a, **more: grown.append(len(rows)) or real(rows, *a, **more)
+    )
+    model = HazardLength().fit(requests, tokens, cut)
+    assert grown == [640]
+    requests, tokens, _ = arrays(test)
+    assert kendalltau(model.predict(requests), tokens).statistic > 0.55
 
 
 def test_groups_keep_copies_of_a_prompt_on_one_side():

@@ -54,6 +54,13 @@ def test_the_bundle_predicts_and_carries_its_metrics_and_run(trained):
     assert bundle.manifest["training"]["n"] == 100
 
 
+def test_with_many_requests_the_judged_model_is_the_bundle(trace, store, tmp_path, monkeypatch):
+    monkeypatch.setattr("laps_sd.training.trainrun._ENOUGH_ROWS", 50)
+    monkeypatch.setattr("laps_sd.training.trainrun._CURVE_ROWS", 0)
+    result = train([trace], tmp_path / "bundle", predictor="constant", tracking_uri=store, experiment="tests")
+    assert PredictorBundle.load(result.bundle).manifest["training"]["n"] + result.metrics["n"] == 100
+
+
 def test_the_run_is_finished_with_parameters_metrics_data_set_and_plots(trained, client):
     run = client.get_run(trained.run_id)
     assert run.info.status == "FINISHED"
