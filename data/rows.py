@@ -60,6 +60,18 @@ def iter_rows(path: Path, tolerance: Tolerance, longest: int = LONGEST_LINE) -> 
             yield from _iter_lines(path, file, tolerance, longest)
 
 
+def iter_placed(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield each row of a file as its place in words (``odd.jsonl: line 3``) and its value, with no tolerance.
+
+    Raises
+    ------
+    InputError
+        As :func:`iter_rows`, at the first broken row.
+    """
+    for row in iter_rows(path, Tolerance()):
+        yield where(path, row.unit, row.number), row.value
+
+
 def _binary(start: bytes) -> bool:
     return b"\0" in start or any(byte < 32 and byte not in b"\t\n\r" for byte in start)
 
@@ -75,10 +87,10 @@ def _iter_lines(path: Path, file: io.BufferedReader, tolerance: Tolerance, longe
                 raise InputError(f"{where(path, 'line', number)}: expected at most {longest >> 20} MiB, it is longer")
             try:
                 value = decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if not line.isspace():
-                    value = _second_try(path, number, line, tolerance)
+                    value = _second_try(path, number, line, error, tolerance)
                     if value is not None:
                         yield Row("line", number, value)
                 continue
@@ -87,20 +99,21 @@ def _iter_lines(path: Path, file: io.BufferedReader, tolerance: Tolerance, longe
         tolerance.reject(f"{where(path, 'line', number + 1)}: {error}; fetch or write the file again")
 
 
-def _second_try(path: Path, number: int, line: bytes, tolerance: Tolerance) -> Any:
+def _second_try(path: Path, number: int, line: bytes, first: Exception, tolerance: Tolerance) -> Any:
     """Decode what is JSON but for a byte-order mark or Python's Infinity and NaN, which SGLang's benchmark writes.
 
-    Else reject the line with what is wrong with it, and return None.
+    A number too large for a float (1e999) is infinite too: the check of its field then names it. Else reject the line
+    with what is wrong with it, and return None.
     """
     try:
-        if b"Infinity" not in line and b"NaN" not in line:
+        if b"Infinity" not in line and b"NaN" not in line and "out of range" not in str(first):
             return msgspec.json.decode(line)
         value = json.loads(line)
         msgspec.json.encode(value)  # Python's decoder lets lone surrogates pass, its encoder does not
         return value
     except UnicodeEncodeError:
         fault = _LONE_SURROGATE
-    except (msgspec.MsgspecError, ValueError, RecursionError) as again:
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as again:
         fault = _json_fault(line, again)
     tolerance.reject(f"{where(path, 'line', number)}: expected one JSON object, {fault}")
     return None

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from laps_sd.training.resolve import resolve_bundle
+from laps_sd.training.resolve import load_bundle, resolve_bundle
 
 #: Loaded on first use: a server that only resolves a URI needs no scikit-learn.
 _LAZY = {
@@ -13,7 +13,7 @@ _LAZY = {
     "run_evaluation": "laps_sd.training.evaluationrun",
     "oof_predictions": "laps_sd.training.oof",
 }
-__all__ = ["resolve_bundle", *sorted(_LAZY)]
+__all__ = ["load_bundle", "resolve_bundle", *sorted(_LAZY)]
 
 
 def __getattr__(name: str) -> Any:

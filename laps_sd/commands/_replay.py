@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -73,7 +72,7 @@ def parse_predictions(text: str | None, *, bundle: bool, prompts: bool) -> Predi
         return PredictionsOption(text, spoil)  # type: ignore[arg-type]
     if text.startswith("noise:"):
         return PredictionsOption("noise", spoil, sigma=_sigma(text.removeprefix("noise:")))
-    if not Path(text).is_file():
+    if not Path(text).exists() or Path(text).is_dir():  # a pipe will do
         raise InputError(
             f"--predictions {text}: not a file, and not one of bundle, oof, noise:S, shuffled, reversed or none"
         )
@@ -111,12 +110,11 @@ def find_predictions(
 
 def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> list[Prediction | None]:
     from laps_sd.data import PromptRequest
-    from laps_sd.predictors import PredictorBundle
-    from laps_sd.training import resolve_bundle
+    from laps_sd.training import load_bundle
 
     if any(r.prompt is None for r in records):
         raise InputError("--predictions bundle needs the prompt of every request, and this trace lacks some")
-    loaded = PredictorBundle.load(resolve_bundle(bundle))
+    loaded = load_bundle(bundle)
     drafts, most = {r.draft for r in records}, {r.max_correct_drafts for r in records}
     found = loaded.predict(
         [PromptRequest.from_record(r) for r in records],
@@ -127,22 +125,20 @@ def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> list[Predicti
 
 
 def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction | None]:
+    from laps_sd.data.rows import iter_placed
+
+    wanted = {r.request_id for r in records}
     by_id: dict[str, Prediction] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() would cut at U+2028 inside a text
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--predictions {path}: cannot be read ({error}); expected JSON lines in UTF-8") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for place, row in iter_placed(path):
         try:
-            row = json.loads(line)
-            by_id[row["request_id"]] = Prediction.from_wire(row.get("prediction", row))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            name, found = row["request_id"], Prediction.from_wire(row.get("prediction", row))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(
-                f"{path}, line {number}: expected request_id and a prediction "
+                f"{place}: expected request_id and a prediction "
                 f"(edges, survival, accept_length, accept_strength): {error}"
             ) from error
+        if name in wanted:
+            by_id[name] = found
     missing = [r.request_id for r in records if r.request_id not in by_id]
     if missing:
         raise InputError(f"{path} predicts nothing for {len(missing)} requests of the trace, {missing[0]!r} among them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +31,7 @@ def predict(
     prompt: Annotated[str | None, typer.Argument(help="The prompt. [default: standard input, whole]")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="TRACE", help="Predict each prompt of a trace, or of JSON lines with a prompt."),
+        typer.Option(metavar="TRACE", help="Predict each prompt of a trace, or of rows with a prompt."),
     ] = None,
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Cap of the answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0, help="Sampling temperature.")] = None,
@@ -51,17 +52,17 @@ def predict(
     from rich.text import Text
 
     from laps_sd.data import PromptRequest
-    from laps_sd.predictors import PredictorBundle
-    from laps_sd.training import resolve_bundle
+    from laps_sd.training import load_bundle
 
     if file is not None and prompt is not None:
         raise InputError("give a prompt or --file, not both")
-    loaded = PredictorBundle.load(resolve_bundle(bundle))
+    loaded = load_bundle(bundle)
+    given: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "model": model}
+    given = {name: value for name, value in given.items() if value is not None}
     if file is not None:
-        requests = list(_requests(file))
+        requests = [replace(request, **given) for request in _requests(file)]
     else:
-        text = prompt if prompt is not None else _standard_input()
-        requests = [PromptRequest(prompt=text, max_new_tokens=max_new_tokens, temperature=temperature, model=model)]
+        requests = [PromptRequest(prompt=prompt if prompt is not None else _standard_input(), **given)]
     predictions = loaded.predict(requests, draft=draft, max_correct_drafts=max_correct_drafts)
     if as_json:
         _print_json(requests, predictions)
@@ -104,32 +105,18 @@ def _print_json(requests: Sequence[PromptRequest], predictions: Sequence[Predict
 
 
 def _requests(file: Path) -> Iterator[PromptRequest]:
-    """Requests of a trace; JSON lines need no more than the prompt."""
-    import json
+    """Requests of a file with a prompt in each row; a trace is such a file."""
+    from laps_sd.data import PromptRequest
+    from laps_sd.data.rows import iter_placed
 
-    from laps_sd.data import PromptRequest, iter_records
-
-    if file.suffix != ".jsonl":
-        yield from (PromptRequest.from_record(r) for r in iter_records(file))
-        return
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")  # splitlines() would cut at U+2028 inside a prompt
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{file}, line {number}: not JSON ({error})") from error
+    for place, row in iter_placed(file):
         if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):
-            raise InputError(f"{file}, line {number}: expected an object with a text in `prompt`")
+            raise InputError(f"{place}: expected an object with a text in `prompt`")
         known = {name: row[name] for name in (*_NUMBERS, "model") if row.get(name) is not None}
         for name, value in known.items():
             if not isinstance(value, str) if name == "model" else not _is_amount(value):
                 expected = "text" if name == "model" else "a number, 0 or more"
-                raise InputError(f"{file}, line {number}: {name}: expected {expected}, got {value!r}")
+                raise InputError(f"{place}: {name}: expected {expected}, got {value!r:.60}")
         yield PromptRequest(prompt=row["prompt"], **known)
 
 
