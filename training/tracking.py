@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from laps_sd.errors import LapsError, WorkError
+from laps_sd.training.signals import uninterrupted
+
+#: Nor does a run retry a dead server for minutes.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+#: Whether a server is there at all is known sooner: nothing has been done yet that a longer wait could save.
+_FIRST_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
+#: What a network says, found in MLflow's longer words, and how people say it.
+_NETWORK = {
+    "Connection refused": "nothing listens there",
+    "timed out": "it does not answer",
+    "Failed to resolve": "there is no host of that name",
+}
 
 
 def mlflow_module() -> Any:
     """Import MLflow quietly.
 
-    Usage statistics stay off unless the user turns them on: MLflow would send them out of the user's network. Nor
-    does it retry a dead server for minutes.
+    Usage statistics stay off unless the user turns them on: MLflow would send them out of the user's network.
 
     Raises
     ------
@@ -24,15 +36,15 @@ def mlflow_module() -> Any:
         MLflow is not installed.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    for name, value in _PATIENCE.items():
+        os.environ.setdefault(name, value)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     try:
         import mlflow
     except ImportError as error:
         raise WorkError("this needs MLflow, which is not installed: pip install 'laps-sd[train]'") from error
     for name in ("alembic", "mlflow"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what it would say as an error is raised as well
     return mlflow
 
 
@@ -62,7 +74,7 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
     except LapsError:
         raise
     except (mlflow.exceptions.MlflowException, ConnectionError) as error:
-        raise WorkError(f"the MLflow store {without_password(uri)} failed: {first_line(error)}") from error
+        raise WorkError(f"the MLflow store {without_password(uri)} failed: {_why(error, uri)}") from error
     finally:
         mlflow.set_tracking_uri(before)
         mlflow.set_registry_uri(registry)
@@ -70,9 +82,39 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
 
 def _reach(mlflow: Any, uri: str) -> None:
     try:
-        mlflow.MlflowClient().search_experiments(max_results=1)
+        _open_file(uri)
+        with _environment(_FIRST_CALL):
+            mlflow.MlflowClient().search_experiments(max_results=1)
     except Exception as error:  # every kind of store has failures of its own
-        raise WorkError(f"the MLflow store {without_password(uri)} cannot be reached: {first_line(error)}") from error
+        raise WorkError(
+            f"the MLflow store {without_password(uri)} cannot be reached: {_why(error, uri)}; "
+            "name another by MLFLOW_TRACKING_URI"
+        ) from error
+
+
+def _open_file(uri: str) -> None:
+    """Open an SQLite store for writing and change nothing: MLflow would try for two minutes where that fails."""
+    path = uri.removeprefix("sqlite:///").partition("?")[0]
+    if uri.startswith("sqlite:///") and not path.startswith("file:"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=20)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while, but for those that the user chose."""
+    ours = {name: value for name, value in values.items() if os.environ.get(name) == _PATIENCE[name]}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        os.environ.update({name: _PATIENCE[name] for name in ours})
+
+
+def _why(error: BaseException, uri: str) -> str:
+    text = first_line(error).replace(uri, without_password(uri)).split(". ")[0]
+    return next((words for sign, words in _NETWORK.items() if sign in text), text)
 
 
 def experiment_id(mlflow: Any, name: str) -> str:
@@ -96,13 +138,25 @@ def experiment_id(mlflow: Any, name: str) -> str:
 def logged_run(mlflow: Any, experiment: str, name: str, run_id: str | None = None) -> Iterator[Any]:
     """Open a run (or reopen ``run_id``); whatever goes wrong inside, it ends as FAILED with the reason as a tag."""
     where = {"run_id": run_id} if run_id else {"experiment_id": experiment_id(mlflow, experiment), "run_name": name}
-    with mlflow.start_run(**where) as run:
-        try:
-            yield run
-        except BaseException as error:
-            reason = str(error) or type(error).__name__
-            mlflow.set_tag("laps_sd.failure", reason[:500])
-            raise
+    run = None
+    try:
+        with uninterrupted():
+            run = mlflow.start_run(**where)
+        yield run
+    except BaseException as error:
+        if run is not None:
+            with uninterrupted():
+                _end_as_failed(mlflow, str(error) or type(error).__name__)
+        raise
+    with uninterrupted():
+        mlflow.end_run()
+
+
+def _end_as_failed(mlflow: Any, reason: str) -> None:
+    try:
+        mlflow.set_tag("laps_sd.failure", reason[:500])
+    finally:
+        mlflow.end_run("FAILED")
 
 
 def log_numbers(mlflow: Any, figures: dict[str, Any], prefix: str = "") -> None:
