@@ -8,10 +8,10 @@ predicted length, conditioned on the tokens produced, and its acceptance posteri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
 from math import inf, log
 from typing import Any
 
+from laps_sd.scheduler.deadlines import Deadlines
 from laps_sd.scheduler.evidence import Evidence
 from laps_sd.scheduler.policy import Policy, itself
 from laps_sd.scheduler.ranked import RankedQueue, StateOf
@@ -38,19 +38,16 @@ class LapsSd(Policy):
         self._waiting: dict[int, RequestState] = {}  # by arrival number
         self._ranked = RankedQueue()
         self._yielding = YieldOrder()
-        self._deadlines: list[tuple[int, int]] = []  # (round, arrival number), a heap
+        self._deadlines = Deadlines(self._waiting)
         self._log_factor = log(self.settings.factor)
 
     # --- the life of a request --------------------------------------------------------------------------------
 
     def start_round(self, rounds: int = 1) -> None:
         super().start_round(rounds)
-        while self._deadlines and self._deadlines[0][0] <= self.now:
-            due, arrival = heappop(self._deadlines)
-            state = self._waiting.get(arrival)
-            if state is not None and state.deadline == due:
-                state.overdue = True
-                self.place(state)
+        for state in self._deadlines.passed(self.now):
+            state.overdue = True
+            self.place(state)
 
     def on_arrival(self, state: RequestState) -> None:
         if state.prediction is not None and self.settings.use_length:
@@ -95,7 +92,7 @@ class LapsSd(Policy):
         self._waiting[state.arrival] = state
         patience = self.settings.patience * max(state.work, self.settings.patience_floor)
         state.deadline = self.now + int(min(patience, 1e15)) + 1
-        heappush(self._deadlines, (state.deadline, state.arrival))
+        self._deadlines.add(state)
 
     def _leave(self, state: RequestState) -> None:
         self._waiting.pop(state.arrival, None)
