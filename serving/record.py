@@ -8,7 +8,9 @@ import re
 import secrets
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from laps_sd.data import PromptRequest, RequestRecord
@@ -79,9 +81,11 @@ class Recorder:
         return {"prompt": None, "group": f"hash:{digest}"}
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is waiting and stop."""
-        self._queue.put(None)
-        self._thread.join(timeout_s)
+        """Write what is waiting and stop; never waits longer than ``timeout_s`` for a disk that is full or gone."""
+        deadline = monotonic() + timeout_s
+        with suppress(queue.Full):
+            self._queue.put(None, timeout=0 if self.failed is not None else timeout_s)
+        self._thread.join(max(deadline - monotonic(), 0.0))
 
     def _run(self) -> None:
         try:

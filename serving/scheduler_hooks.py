@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -52,12 +53,19 @@ def init_schedule_policy(_result: None, self: Any) -> None:
         max_correct_drafts=most_correct_drafts(),
         low_priority_first=self.schedule_low_priority_values_first,
         keep_steps=config.record.path is not None,
+        in_flight=partial(in_flight, self),
         metrics=SchedulerMetrics() if self.metrics_reporter.current_scheduler_metrics_enabled else None,
     )
     _adder = None
     _clock = StepClock() if get_parallel().tp_size == 1 else None
     # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
     self.enable_priority_preemption = config.preemption.enabled
+
+
+def in_flight(scheduler: Any) -> list[Any]:
+    """Requests that SGLang holds a slot for: decoding, just prefilled, or with a prompt between two chunks."""
+    chunked = scheduler.chunked_req
+    return [*scheduler.collect_inflight_reqs(), *([] if chunked is None else [chunked])]
 
 
 def most_correct_drafts() -> int | None:

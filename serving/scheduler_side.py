@@ -4,10 +4,9 @@ Requests are SGLang's ``Req`` objects, of which only plain attributes are read; 
 Every tensor-parallel rank runs this for itself on the same requests: no clock and no random number enters an order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Literal
-from weakref import WeakValueDictionary
 
 from laps_sd.scheduler import Policy, RequestState, new_request
 from laps_sd.scheduler.laps import LapsSd
@@ -17,6 +16,8 @@ from laps_sd.serving.wire import Carried
 
 #: Why a request lost its slot: a waiting one took it, took its KV tokens, or SGLang ran out of KV while decoding.
 Reason = Literal["slots", "kv", "retraction"]
+
+_LOOK_EVERY = 32  # rounds between two looks for running requests that are gone
 
 
 class SchedulerSide:
@@ -32,6 +33,8 @@ class SchedulerSide:
         ``--schedule-low-priority-values-first``: a smaller ``priority`` field goes first.
     keep_steps : bool
         Keep the accept length of every step, for the record.
+    in_flight : callable, optional
+        Gives the requests that the engine holds a slot for. Without it those that it drops are never forgotten.
     metrics : SchedulerMetrics, optional
         Where to count.
     """
@@ -43,17 +46,20 @@ class SchedulerSide:
         max_correct_drafts: int | None = None,
         low_priority_first: bool = False,
         keep_steps: bool = False,
+        in_flight: Callable[[], Iterable[Any]] | None = None,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.policy = policy
         self._max_correct_drafts = max_correct_drafts
         self._priority_sign = -1 if low_priority_first else 1
         self._keep_steps = keep_steps
+        self._in_flight = in_flight
         self._metrics = metrics
         self._arrivals = 0
+        # By arrival number: those that SGLang has in its queue or in a slot, and for a while those that it dropped.
         self._waiting: dict[int, RequestState] = {}
-        # Weak: a running request that SGLang drops without a word takes its entry along.
-        self._running: WeakValueDictionary[int, Tracked] = WeakValueDictionary()
+        self._running: dict[int, RequestState] = {}
+        self._missed: set[int] = set()  # running ones that SGLang did not have at the last look
 
     # --- the life of a request --------------------------------------------------------------------------------
 
@@ -87,9 +93,12 @@ class SchedulerSide:
         self.policy.rank(queue, self._waiting_state)
         if len(queue) != len(self._waiting):
             self._forget_vanished(queue)
+        if self.policy.now % _LOOK_EVERY == 0:
+            self._forget_dropped()
         if self._metrics is not None:
             self._metrics.ranked(perf_counter() - started)
-            self._show()
+            if self._metrics.due():
+                self._show(self._metrics)
 
     def on_admit(self, req: Any) -> None:
         """The request got a slot; ``req.prefix_len`` of its context is cached."""
@@ -97,7 +106,7 @@ class SchedulerSide:
         state.generated = len(req.output_ids)
         state.cached_tokens = min(req.prefix_len, state.context_tokens)
         self._waiting.pop(state.arrival, None)
-        self._running[state.arrival] = req.laps_sd
+        self._running[state.arrival] = state
         before = state.recomputed_tokens
         self.policy.on_admit(state)
         tracked: Tracked = req.laps_sd
@@ -140,6 +149,8 @@ class SchedulerSide:
             self.policy.on_abort(state)
         else:
             self.policy.on_finish(state)
+        if self._metrics is not None and not (self._waiting or self._running):
+            self._show(self._metrics)  # nobody ranks an empty queue, and the gauges would keep what they said last
         fields = fields_of(req.laps_sd, state)
         if self._keep_steps:
             fields["measured"] = measured_of(req.laps_sd)
@@ -161,12 +172,23 @@ class SchedulerSide:
         for arrival in [number for number in self._waiting if number not in here]:
             self.policy.on_abort(self._waiting.pop(arrival))
 
-    def _show(self) -> None:
-        if self._metrics is not None and self._metrics.due():
-            running = [tracked.state for tracked in self._running.values() if tracked.state is not None]
-            phases = {"waiting": list(self._waiting.values()), "running": running}
-            trust = self.policy.evidence.trust if isinstance(self.policy, LapsSd) else None
-            self._metrics.show(phases, self.policy.settings.stability, trust)
+    def _forget_dropped(self) -> None:
+        """Ended in their slot without an answer (no KV memory even alone, aborted between two chunks): likewise.
+
+        Only what was missed at two looks: under overlap scheduling a request may be between two batches.
+        """
+        if self._in_flight is None:
+            return
+        here = {req.laps_sd.arrival for req in self._in_flight()}
+        missed = {arrival for arrival in self._running if arrival not in here}
+        for arrival in sorted(missed & self._missed):
+            self.policy.on_abort(self._running.pop(arrival))
+        self._missed = missed & self._running.keys()
+
+    def _show(self, metrics: SchedulerMetrics) -> None:
+        phases = {"waiting": list(self._waiting.values()), "running": list(self._running.values())}
+        trust = self.policy.evidence.trust if isinstance(self.policy, LapsSd) else None
+        metrics.show(phases, self.policy.settings.stability, trust)
 
     # --- questions --------------------------------------------------------------------------------------------
 

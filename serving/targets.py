@@ -153,6 +153,13 @@ USED_TARGETS = (
         "numbers travel in custom_params",
     ),
     Target("sglang.srt.runtime_context.get_spec", "call", (), "how this server drafts"),
+    Target(_SCHEDULER + "collect_inflight_reqs", "call", ("self",), "forget running requests that it dropped"),
+    Target(
+        "sglang.srt.managers.utils.is_health_check_generate_req",
+        "call",
+        ("recv_req",),
+        "SGLang's own probes are neither predicted nor recorded",
+    ),
     Target(
         "sglang.srt.managers.scheduler_components.metrics_reporter.SchedulerMetricsReporter",
         "attributes",
@@ -162,7 +169,7 @@ USED_TARGETS = (
     Target(
         "sglang.srt.managers.scheduler.Scheduler",
         "attributes",
-        ("enable_priority_preemption", "schedule_policy", "tree_cache",
+        ("enable_priority_preemption", "schedule_policy", "tree_cache", "chunked_req",
          "metrics_reporter", "schedule_low_priority_values_first", "max_running_requests"),
         "the scheduler's own state",
     ),

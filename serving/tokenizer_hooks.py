@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sglang.srt.managers.io_struct import GenerateReqInput
+from sglang.srt.managers.utils import is_health_check_generate_req
 from sglang.srt.runtime_context import get_observability, get_serving, get_spec
 
 from laps_sd.data.metainfo import from_server_info
@@ -78,8 +79,8 @@ def server_metrics() -> TokenizerMetrics | None:
 def create_tokenized_object(
     tokenized: Any, self: Any, obj: Any, input_text: str | None, input_ids: list[int] | None, *_rest: Any, **_named: Any
 ) -> None:
-    """Hook after ``TokenizerManager._create_tokenized_object``."""
-    if _side is not None and isinstance(obj, GenerateReqInput):
+    """Hook after ``TokenizerManager._create_tokenized_object``; SGLang's health checks are nobody's workload."""
+    if _side is not None and isinstance(obj, GenerateReqInput) and not is_health_check_generate_req(obj):
         _side.on_tokenized(tokenized, self.tokenizer, obj, input_text, input_ids)
 
 

@@ -109,6 +109,24 @@ def test_adding_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     recorder.close(30)
 
 
+def test_closing_waits_for_no_disk_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server must end, however many records are left that nobody will write."""
+    recorder = Recorder(RecordConfig(path=str(tmp_path / "trace.jsonl")))
+
+    def full(*_: object) -> int:
+        time.sleep(0.2)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("laps_sd.serving.record.os.write", full)
+    for i in range(10_002):
+        recorder.add(record(f"r{i}"))
+    while recorder.failed is None:
+        time.sleep(0.01)
+    began = time.monotonic()
+    recorder.close()
+    assert time.monotonic() - began < 2
+
+
 def test_a_record_tells_what_the_server_measured() -> None:
     made = record_of(
         {"id": "r", "prompt_tokens": 9, "completion_tokens": 6},

@@ -120,6 +120,53 @@ def test_a_request_aborted_in_the_queue_is_forgotten(side: SchedulerSide, arrive
     assert [state.arrival for state in side._waiting.values()] == [side.state_of(keep).arrival]
 
 
+def test_a_running_request_that_sglang_dropped_is_forgotten_at_the_second_look(make_req: Make) -> None:
+    in_flight: list[Any] = []
+    side = SchedulerSide(make_policy("laps-sd", slots=2), in_flight=lambda: in_flight)
+    keep, gone, waits = make_req("keep"), make_req("gone"), make_req("waits")
+    for req in (keep, gone, waits):
+        side.track(req, Carried())
+    side.rank([keep, gone, waits])
+    for req in (keep, gone):
+        side.on_admit(req)
+    in_flight.append(keep)
+    for _ in range(40):
+        side.rank([waits])
+    assert set(side._running) == {1, 2}, "between two batches it would be missed once"
+    for _ in range(40):
+        side.rank([waits])
+    assert set(side._running) == {1}
+    assert not gone.laps_sd.state.running
+    assert [state.arrival for state in side.policy._yielding] == [1]  # type: ignore[attr-defined]
+
+
+def test_the_gauges_say_nothing_once_nobody_is_left(make_req: Make) -> None:
+    class Gauges:
+        """Stands in for the metrics: due once, then never again."""
+
+        def __init__(self) -> None:
+            self.shown: list[dict[str, int]] = []
+
+        def due(self) -> bool:
+            return not self.shown
+
+        def show(self, phases: dict[str, list[Any]], *_: Any) -> None:
+            self.shown.append({phase: len(states) for phase, states in phases.items()})
+
+        def ranked(self, seconds: float) -> None: ...
+
+        def recomputed(self, tokens: int) -> None: ...
+
+    gauges: Any = Gauges()
+    side = SchedulerSide(make_policy("laps-sd"), metrics=gauges)
+    req = make_req("a")
+    side.track(req, Carried())
+    side.rank([req])
+    side.on_admit(req)
+    side.on_finish(req, cut=False)
+    assert gauges.shown == [{"waiting": 1, "running": 0}, {"waiting": 0, "running": 0}]
+
+
 def test_a_far_shorter_request_takes_a_running_ones_slot(side: SchedulerSide, arrive: Make) -> None:
     running = [arrive("long", 900, limit=2000), arrive("longer", 1500, limit=2000)]
     order(side, *running)

@@ -57,8 +57,10 @@ class Engine:
         self.scheduler.__dict__.update(
             schedule_policy="laps-sd", enable_hierarchical_cache=False, enable_priority_scheduling=False,
             schedule_low_priority_values_first=False, metrics_reporter=reporter, max_running_requests=slots,
-            grammar_manager=no(has_waiting_grammars=lambda: False), is_hybrid_swa=False, waiting_queue=[],
-            chunked_req=None, min_free_slots_delayer=None, req_to_token_pool=self.rows,
+            grammar_manager=no(has_waiting_grammars=lambda: False, abort_requests=lambda recv: None),
+            is_hybrid_swa=False, waiting_queue=[], last_batch=None, enable_continuous_input_polling=False,
+            mm_receiver=None, _pending_chunked_abort_req=None, chunked_req=None,
+            min_free_slots_delayer=None, req_to_token_pool=self.rows,
             beam_coordinator=no(pending_member_rows=lambda batch: 0, retire_group=lambda req: None),
             tp_worker=no(model_runner=no(attn_backend=no(), prefill_aware_swa=False)), page_size=1,
             tree_cache=self.tree, token_to_kv_pool_allocator=self.allocator, max_prefill_tokens=4096,
@@ -98,6 +100,7 @@ class Engine:
 
     def round(self) -> None:
         """One pass of the scheduler: a prefill if there is one, else a decode step."""
+        self.scheduler.process_pending_chunked_abort()
         plan = self.scheduler.get_new_batch_prefill(self.running)
         batch, self.running = plan.batch_to_run, plan.running_batch
         self.scheduler.running_batch = self.running
@@ -109,6 +112,12 @@ class Engine:
                 self._decode(step)
         self.scheduler.forward_ct += 1
         self.check_memory()
+
+    def abort(self, rid: str) -> None:
+        """Its client went away."""
+        from sglang.srt.managers.io_struct import AbortReq
+
+        self.scheduler.abort_request(AbortReq(rid=rid))
 
     def run(self, rounds: int = 3000) -> None:
         """Go on until nothing waits or runs."""
@@ -177,7 +186,8 @@ class Engine:
         if req.finished():
             release_kv_cache(req, self.tree, checkpoint=True)
             assert scheduler_hooks._side is not None
-            req.fields = scheduler_hooks._side.on_finish(req, cut=False)
+            cut = req.finished_reason.to_json()["type"] != "stop"
+            req.fields = scheduler_hooks._side.on_finish(req, cut=cut)
             self.finished.append(req)
 
     def _aborted(self, abort: Any, req: Any) -> None:
@@ -379,3 +389,123 @@ def test_whatever_arrives_everybody_ends_and_no_token_leaks(engine: Any, seed: i
     assert all(len(req.output_ids) == tokens for req, tokens in reqs)
     assert it.allocator.available_size() + it.tree.evictable_size() == it.kv_tokens
     assert it.tree.protected_size() == 0
+
+
+def kept() -> list[Any]:
+    """Everything about requests that our side still holds."""
+    from laps_sd.serving import scheduler_hooks
+
+    side: Any = scheduler_hooks._side
+    policy = side.policy
+    ranked, yielding = policy._ranked, policy._yielding
+    holders = [side._waiting, side._running, side._missed, policy._waiting, yielding._order, yielding._members]
+    return [held for held in (*holders, ranked._items, ranked._keys, ranked._key_of, ranked._changed) if held]
+
+
+def pass_time(it: Engine) -> None:
+    """Enough rounds for two looks at what SGLang still has."""
+    for i in range(80):
+        it.submit(f"later{i}", prompt=3, tokens=2)
+        it.run()
+
+
+def end_by_itself(it: Engine) -> None:
+    it.submit("r", prompt=10, tokens=20)
+    it.run()
+
+
+def abort_in_the_queue(it: Engine) -> None:
+    it.submit("running", prompt=10, tokens=20)
+    it.round()
+    it.submit("r", prompt=10, tokens=20)
+    it.abort("r")
+    it.run()
+
+
+def abort_in_the_queue_after_a_round(it: Engine) -> None:
+    it.submit("running", prompt=10, tokens=20)
+    it.round()
+    for i in range(5):
+        it.submit(f"r{i}", prompt=10, tokens=20)
+    it.round()
+    it.abort("r")
+    it.abort("running")
+    it.run()
+
+
+def abort_while_running(it: Engine) -> None:
+    req = it.submit("r", prompt=10, tokens=20)
+    it.round()
+    it.abort("r")
+    it.run()
+    assert req.finished_reason.to_json()["type"] == "abort"
+
+
+def abort_between_two_chunks(it: Engine) -> None:
+    it.submit("r", prompt=200, tokens=20)
+    it.round()
+    assert it.scheduler.chunked_req is not None
+    it.abort("r")
+    it.run()
+    assert it.aborted == ["r"]
+
+
+def outgrow_the_memory_alone(it: Engine) -> None:
+    req = it.submit("r", prompt=10, tokens=900, limit=50)
+    it.round()
+    req.sampling_params.max_new_tokens = 900  # verify steps allocate ahead; here its limit must do
+    it.run()
+    assert it.aborted == ["r"], "SGLang aborted it for want of memory, and told the tokenizer process only"
+
+
+def preempted_then_aborted(it: Engine) -> None:
+    it.submit("r", prompt=20, tokens=200)
+    for _ in range(10):
+        it.round()
+    it.submit("short", prompt=5, tokens=30)
+    it.round()
+    assert names(it.scheduler.waiting_queue) == ["r"]
+    it.abort("r")
+    it.run()
+
+
+def retracted_then_aborted_before_anybody_ranks(it: Engine) -> None:
+    it.submit("r", prompt=20, tokens=200)
+    for _ in range(5):
+        it.round()
+    (req,) = it.running.reqs
+    it.running.release_req(0, 0)
+    it.running.filter_batch(keep_indices=[])
+    it.scheduler._add_request_to_queue(req, is_retracted=True)
+    it.abort("r")
+    it.run()
+
+
+ENDS = (
+    end_by_itself, abort_in_the_queue, abort_in_the_queue_after_a_round, abort_while_running, abort_between_two_chunks,
+    outgrow_the_memory_alone, preempted_then_aborted, retracted_then_aborted_before_anybody_ranks,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_however_a_request_ends_nothing_of_it_is_kept(engine: Any, end: Callable[[Engine], None]) -> None:
+    it = engine(slots=1, kv_tokens=300, chunk=32)
+    end(it)
+    pass_time(it)
+    assert kept() == []
+
+
+def test_what_sglang_still_runs_is_not_forgotten(engine: Any) -> None:
+    """A long prompt between two chunks is in no batch, and who decodes meanwhile stands still for many rounds."""
+    it = engine(slots=3, kv_tokens=2000, chunk=8, config={"preemption": {"enabled": False}})
+    decoding = it.submit("decoding", prompt=4, tokens=90)
+    it.round()
+    chunked = it.submit("chunked", prompt=900, tokens=5)
+    for i in range(100):
+        it.submit(f"r{i}", prompt=2, tokens=2)
+        it.round()
+    assert it.scheduler.chunked_req is chunked
+    assert chunked.laps_sd.state.running
+    assert decoding.laps_sd.state.running
+    it.run()
+    assert {"chunked", "decoding"} <= set(names(it.finished))

@@ -1,5 +1,7 @@
 """The tokenizer's side: one prediction per request, and whatever goes wrong the request goes on."""
 
+import gc
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,3 +174,24 @@ def test_a_record_that_cannot_be_made_fails_no_answer(prediction: Any, tmp_path:
     _, obj = arrive(side, max_new_tokens=8)  # 41 tokens under a cap of 8 contradict each other
     assert finish(side, obj)[META_KEY] == FIELDS
     side.close()
+
+
+@pytest.mark.parametrize("end", ["answered", "aborted, and nobody tells us", "failed"])
+def test_what_is_known_of_a_request_goes_with_sglangs_own_object(prediction: Any, tmp_path: Path, end: str) -> None:
+    class Obj:
+        """As SGLang's ``GenerateReqInput``, which it drops when the request ends, however that is."""
+
+        laps_sd: Any
+
+    side = make(Bundle(prediction(40)), record={"path": str(tmp_path / "trace.jsonl")})
+    obj = Obj()
+    bad = {"max_new_tokens": "?"} if end == "failed" else {}
+    side.on_tokenized(tokenized(**bad), Tokenizer(), obj, "Hello", [1, 2, 3])
+    if end == "answered":
+        finish(side, obj)
+    side.close()  # the record is written
+    there, ours = weakref.ref(obj), obj.laps_sd
+    del obj
+    gc.collect()
+    assert there() is None
+    assert gc.get_referrers(ours) == [], "this function's own variable aside, nobody holds what was known of it"
