@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data import RequestRecord
+from laps_sd.data import RequestRecord, group_folds
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.fit import usable
+from laps_sd.training.checks import check_fingerprint, check_folds, check_model, check_names
 from laps_sd.training.inputs import log_data_set, read_data
 from laps_sd.training.judge import Evaluation, judge
 from laps_sd.training.oof import cross_predict, predict_records, priors_from
 from laps_sd.training.plots import log_plots
-from laps_sd.training.resolve import resolve_bundle
+from laps_sd.training.resolve import load_bundle
 from laps_sd.training.tracking import log_numbers, logged_run, tracking
 
 
@@ -67,19 +68,25 @@ def run_evaluation(
     """
     if (bundle is None) == (cv is None):
         raise InputError("give either a bundle to judge or the number of folds of a cross-validation")
+    check_names(experiment)
+    loaded = load_bundle(bundle, tracking_uri) if isinstance(bundle, (str, Path)) else bundle
+    if loaded is None:
+        check_model(features, predictor, encoder)
     records = usable(read_data(data))
     if not records:
         raise InputError("there is nothing to evaluate: the data hold no record")
+    if loaded is not None:
+        check_fingerprint(loaded, records)
+    folds = group_folds(records, cv, seed) if cv is not None else []
+    check_folds(records, folds)
 
     def work() -> Evaluation:
-        if cv is not None:
-            predictions, priors, last = cross_predict(
-                records, cv, seed, features=features, predictor=predictor, encoder=encoder, progress=progress
-            )
-            return judge(records, predictions, last, priors, seed=seed, known=False)
-        assert bundle is not None
-        loaded = bundle if isinstance(bundle, PredictorBundle) else _load(bundle, tracking_uri)
-        return judge(records, predict_records(loaded, records), loaded, priors_from(loaded, records), seed=seed)
+        if loaded is not None:
+            return judge(records, predict_records(loaded, records), loaded, priors_from(loaded, records), seed=seed)
+        predictions, priors, last = cross_predict(
+            records, folds, seed, features=features, predictor=predictor, encoder=encoder, progress=progress
+        )
+        return judge(records, predictions, last, priors, seed=seed, known=False)
 
     if not log:
         return work()
@@ -93,7 +100,3 @@ def run_evaluation(
         mlflow.log_dict(evaluation.figures, "evaluation.json")
         log_plots(mlflow, evaluation, "evaluation")
         return evaluation
-
-
-def _load(bundle: str | Path, tracking_uri: str | None) -> PredictorBundle:
-    return PredictorBundle.load(resolve_bundle(bundle, tracking_uri))

@@ -10,6 +10,7 @@ from laps_sd.predictors import PredictorBundle, fit_bundle
 from laps_sd.predictors.acceptance import AcceptancePrior, PromptAcceptance
 from laps_sd.predictors.acceptance_evaluation import priors_of
 from laps_sd.predictors.acceptance_runs import run_keys
+from laps_sd.predictors.buckets import Ints
 from laps_sd.scheduler import Prediction
 
 
@@ -34,12 +35,13 @@ def oof_predictions(
     InputError
         A record has no prompt text, or a fold leaves too little to train on.
     """
-    return cross_predict(records, folds, seed, features=features, predictor=predictor, encoder=encoder)[0]
+    rows = group_folds(records, folds, seed)
+    return cross_predict(records, rows, seed, features=features, predictor=predictor, encoder=encoder)[0]
 
 
 def cross_predict(
     records: Sequence[RequestRecord],
-    folds: int,
+    folds: Sequence[Ints],
     seed: int,
     *,
     features: str = "lexical",
@@ -49,14 +51,15 @@ def cross_predict(
 ) -> tuple[list[Prediction], list[AcceptancePrior] | None, PredictorBundle]:
     """Return out-of-fold predictions and acceptance priors, and the last fold's bundle.
 
-    ``progress`` is called after each fold. Priors are None without acceptance data.
+    ``folds`` holds the test rows of each fold, as :func:`laps_sd.data.group_folds` draws them; ``progress`` is called
+    after each. Priors are None without acceptance data.
     """
     if any(r.prompt is None for r in records):
         raise InputError("out-of-fold predictions need the prompt text of every record")
     found: dict[int, Prediction] = {}
     priors: dict[int, AcceptancePrior] = {}
     bundle: PredictorBundle | None = None
-    for test in group_folds(records, folds, seed):
+    for test in folds:
         held_out = set(test.tolist())
         rest = [r for i, r in enumerate(records) if i not in held_out]
         bundle = fit_bundle(rest, features=features, predictor=predictor, seed=seed, encoder=encoder)

@@ -50,9 +50,10 @@ def evaluate(
     from laps_sd.commands._data import progress_bar
     from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.training import run_evaluation
+    from laps_sd.training.signals import orderly
 
     check_outputs((json_file, report), (*data, *(more or [])))
-    with progress_bar() as bar:
+    with orderly(), progress_bar() as bar:
         task = bar.add_task("evaluate", total=cv or 1)
         evaluation = run_evaluation(
             bundle,

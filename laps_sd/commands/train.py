@@ -43,12 +43,16 @@ def train(
     from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.commands._training import acceptance_table, execution_table, length_table
     from laps_sd.training import train as run
+    from laps_sd.training.checks import check_model, check_names
+    from laps_sd.training.signals import orderly
 
     check_outputs((json_file,), (*data, *(more or [])))
     if json_file is not None and json_file.resolve().is_relative_to(out.resolve()):
         raise InputError(f"{json_file} lies in the bundle, which holds nothing else; name another place for the JSON")
+    check_names(experiment, register, alias)
+    check_model(features, predictor, encoder)
     shown = Console(stderr=True)
-    with shown.status("train") as status:
+    with orderly(), shown.status("train") as status:
         result = run(
             [*data, *(more or [])],
             out,
