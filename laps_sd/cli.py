@@ -22,6 +22,8 @@ app = typer.Typer(
 #: What a wrong option or argument raises. Typer carries its own copy of click from 0.21 on and exports only this leaf.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
+_INTERRUPTED, _STOPPED = 130, "interrupted; what was started has been stopped"
+
 #: Module of ``laps_sd.commands`` that registers each verb, in the order that ``--help`` shows.
 VERBS = (
     "demo",
@@ -78,16 +80,16 @@ def run(argv: list[str] | None = None) -> int:
         argv = ["--help"]
     try:
         result = app(args=argv, standalone_mode=False)
+        if result == _INTERRUPTED:  # Typer's way to say it from 0.21 on
+            return fail(_STOPPED, _INTERRUPTED)
         return result if isinstance(result, int) else 0
     except LapsError as error:
         _trace()
         return fail(str(error), error.exit_code)
     except _UsageError as error:
         return fail(f"{error.format_message().rstrip('.')} (--help lists what there is)", 2)
-    except typer.Abort:
-        return fail("interrupted; what was started has been stopped", 130)
-    except KeyboardInterrupt:
-        return fail("interrupted; what was started has been stopped", 130)
+    except (typer.Abort, KeyboardInterrupt):
+        return fail(_STOPPED, _INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, less) went away: not a failure of ours, and Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

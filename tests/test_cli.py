@@ -9,7 +9,7 @@ from laps_sd.errors import InputError, WorkError
 
 
 def raising(error: BaseException):
-    def command(**_: object) -> int:
+    def command(*_: object, **__: object) -> int:
         raise error
 
     return command
@@ -32,6 +32,12 @@ def test_a_failure_is_one_sentence_and_an_exit_code(monkeypatch, capsys, error, 
     assert said in shown.err
     assert len(shown.err.strip().splitlines()) == 1
     assert shown.out == ""
+
+
+def test_an_interrupted_verb_says_so(monkeypatch, capsys):
+    monkeypatch.setattr("laps_sd.training.load_bundle", raising(KeyboardInterrupt()))
+    assert cli.run(["predict", "--bundle", "any", "hello"]) == 130
+    assert capsys.readouterr().err == "laps-sd: interrupted; what was started has been stopped\n"
 
 
 def test_debug_adds_the_traceback(monkeypatch, capsys):
