@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from laps_sd.errors import InputError
+from laps_sd.errors import InputError, WorkError
 from laps_sd.predictors.state import State
 
 FORMAT = "laps-sd-bundle"
@@ -23,7 +23,13 @@ MANIFEST = "manifest.json"
 
 
 def write_folder(path: Path, states: Mapping[str, State], manifest: Mapping[str, Any]) -> None:
-    """Write states and manifest to the folder ``path``: all of it or nothing, replacing an older bundle."""
+    """Write states and manifest to the folder ``path``: all of it or nothing, replacing an older bundle.
+
+    Raises
+    ------
+    WorkError
+        It cannot be written, as on a full disk.
+    """
     path = path.resolve()  # a link keeps pointing there, and "." has a parent
     check_target(path)
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -36,8 +42,10 @@ def write_folder(path: Path, states: Mapping[str, State], manifest: Mapping[str,
         (work / MANIFEST).write_text(json.dumps(head, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         work.chmod(0o755)
         _swap(work, path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise WorkError(f"bundle {path} cannot be written: {error.strerror}") from error
         raise
 
 
@@ -174,10 +182,11 @@ def _swap(work: Path, path: Path) -> None:
         work.rename(path)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    path.replace(old)
     try:
+        path.replace(old)
         work.rename(path)
     except BaseException:
-        old.replace(path)
+        if not path.exists():
+            old.replace(path)
         raise
     shutil.rmtree(old, ignore_errors=True)

@@ -93,15 +93,21 @@ class Page:
         """
         path = Path(path)
         html = self.render()
+        part: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(
                 "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-            ) as part:
-                part.write(html)
-            Path(part.name).chmod(0o644)
-            Path(part.name).replace(path)
-        except OSError as error:
+            ) as file:
+                part = Path(file.name)
+                file.write(html)
+            part.chmod(0o644)
+            part.replace(path)
+        except BaseException as error:
+            if part is not None:
+                part.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
             raise WorkError(f"the report cannot be written to {path}: {error.strerror}") from error
         return path
 

@@ -5,12 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from laps_sd.data import PromptRequest, RequestRecord
-from laps_sd.errors import InputError
+from laps_sd.errors import InputError, WorkError
 from laps_sd.predictors import PredictorBundle, fit_bundle
 from laps_sd.predictors.store import SCHEMA_VERSION, write_folder
 
@@ -105,10 +106,26 @@ def test_a_link_to_a_bundle_stays_a_link(bundle, folder, records):
 
 def test_a_write_that_fails_leaves_the_old_bundle_and_nothing_else(bundle, folder, monkeypatch):
     before = PredictorBundle.load(folder).manifest
-    monkeypatch.setattr("laps_sd.predictors.store._sha256", lambda _: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr("laps_sd.predictors.store._sha256", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(WorkError, match=r"bundle .* cannot be written: disk full"):
         bundle.save(folder)
     monkeypatch.undo()
+    assert PredictorBundle.load(folder).manifest == before
+    assert [p.name for p in folder.parent.iterdir()] == ["bundle"]
+
+
+def test_an_interrupt_between_old_and_new_brings_the_old_bundle_back(bundle, folder, monkeypatch):
+    before = PredictorBundle.load(folder).manifest
+    replace = Path.replace
+
+    def interrupted(self, target):
+        replace(self, target)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bundle.save(folder)
     assert PredictorBundle.load(folder).manifest == before
     assert [p.name for p in folder.parent.iterdir()] == ["bundle"]
 

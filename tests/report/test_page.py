@@ -64,3 +64,10 @@ def test_an_unwritable_place_is_one_sentence_and_leaves_nothing(tmp_path):
     with pytest.raises(WorkError, match="cannot be written"):
         _page().write(tmp_path / "file" / "report.html")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_write_that_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.chmod", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(WorkError, match="disk full"):
+        _page().write(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
