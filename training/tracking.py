@@ -13,7 +13,8 @@ from typing import Any
 from laps_sd.errors import LapsError, WorkError
 from laps_sd.training.signals import uninterrupted
 
-#: Nor does a run retry a dead server for minutes.
+_STORE = "MLFLOW_TRACKING_URI"
+#: A server that dies during the work is not asked again for minutes.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 #: Whether a server is there at all is known sooner: nothing has been done yet that a longer wait could save.
 _FIRST_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
@@ -50,7 +51,7 @@ def mlflow_module() -> Any:
 
 def store_uri(tracking_uri: str | None) -> str:
     """Return the store: what is given, else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory."""
-    named = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    named = tracking_uri or os.environ.get(_STORE)
     return named or f"sqlite:///{(Path.cwd() / 'mlflow.db').as_posix()}"
 
 
@@ -64,7 +65,7 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
         The store cannot be reached.
     """
     mlflow = mlflow_module()
-    before, registry = mlflow.get_tracking_uri(), mlflow.get_registry_uri()
+    before, registry, named = mlflow.get_tracking_uri(), mlflow.get_registry_uri(), os.environ.get(_STORE)
     uri = store_uri(tracking_uri)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
@@ -78,6 +79,8 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
     finally:
         mlflow.set_tracking_uri(before)
         mlflow.set_registry_uri(registry)
+        if named is None:  # MLflow sets the variable itself, and the next call would take it for the user's word
+            os.environ.pop(_STORE, None)
 
 
 def _reach(mlflow: Any, uri: str) -> None:
