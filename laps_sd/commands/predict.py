@@ -33,12 +33,13 @@ def predict(
         Path | None,
         typer.Option(metavar="TRACE", help="Predict each prompt of a trace, or of rows with a prompt."),
     ] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Cap of the answer, tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, help="Sampling temperature.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, max=2**53, help="Cap of the answer, tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=1000, help="Sampling temperature.")] = None,
     model: Annotated[str | None, typer.Option(help="Target model. [default: none in particular]")] = None,
     draft: Annotated[str | None, typer.Option(help="Draft algorithm and model. [default: that of training]")] = None,
     max_correct_drafts: Annotated[
-        int | None, typer.Option(min=0, help="Most drafts a verify step can accept. [default: that of training]")
+        int | None,
+        typer.Option(min=0, max=2**53, help="Most drafts a verify step can accept. [default: that of training]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a prompt, curves included.")] = False,
 ) -> None:
@@ -61,6 +62,8 @@ def predict(
     given = {name: value for name, value in given.items() if value is not None}
     if file is not None:
         requests = [replace(request, **given) for request in _requests(file)]
+        if not requests:
+            raise InputError(f"{file}: expected at least one row with a prompt, found none")
     else:
         requests = [PromptRequest(prompt=prompt if prompt is not None else _standard_input(), **given)]
     predictions = loaded.predict(requests, draft=draft, max_correct_drafts=max_correct_drafts)
@@ -69,10 +72,16 @@ def predict(
         return
     table = Table("prompt", "mean", "median", "10 %", "90 %", "tok/step", "weight", "steps")
     for request, numbers in zip(requests, map(summary, predictions), strict=True):
-        # A prompt is no markup, and a terminal takes no half of a surrogate pair.
-        start = Text(" ".join(request.prompt[:200].split())[:40].encode(errors="replace").decode())
-        table.add_row(start, *(f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in numbers.values()))
+        table.add_row(
+            Text(_start(request.prompt)),
+            *(f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in numbers.values()),
+        )
     Console().print(table)
+
+
+def _start(prompt: str) -> str:
+    """What a table shows of a prompt: no control character, which a terminal would obey, and no half of a pair."""
+    return "".join(c if c.isprintable() else "�" for c in " ".join(prompt[:200].split())[:40])
 
 
 def _standard_input() -> str:
