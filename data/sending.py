@@ -21,6 +21,30 @@ class RequestError(Exception):
     """A request that has no record; the text says why, in the server's words where it has some."""
 
 
+def address_of(url: str) -> "httpx.URL":
+    """Return the address of a server.
+
+    Raises
+    ------
+    InputError
+        It is none.
+    """
+    import httpx
+
+    try:
+        address = httpx.URL(url)
+        if address.scheme not in ("http", "https") or not address.host or not 0 < (address.port or 80) < 65536:
+            raise httpx.InvalidURL("no http address")
+    except httpx.InvalidURL:
+        raise InputError(f"{url!r} is no address of a server; expected something like http://127.0.0.1:30000") from None
+    return address
+
+
+def is_here(address: "httpx.URL") -> bool:
+    """Whether the address is this machine's: a proxy of the environment must not see such requests."""
+    return address.host in ("127.0.0.1", "localhost", "::1")
+
+
 def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -> "httpx.AsyncClient":
     """Return a client for the server at ``url``.
 
@@ -31,19 +55,13 @@ def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -
     """
     import httpx
 
-    try:
-        address = httpx.URL(url)
-        if address.scheme not in ("http", "https") or not address.host:
-            raise httpx.InvalidURL("no http address")
-    except httpx.InvalidURL:
-        raise InputError(f"{url!r} is no address of a server; expected something like http://127.0.0.1:30000") from None
+    address = address_of(url)
     return httpx.AsyncClient(
         base_url=address,
         timeout=httpx.Timeout(timeout_s, connect=min(10.0, timeout_s)),
         limits=httpx.Limits(max_connections=concurrency + 1),
         headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
-        # A proxy of the environment must not see requests to this machine.
-        trust_env=address.host not in ("127.0.0.1", "localhost", "::1"),
+        trust_env=not is_here(address),
     )
 
 

@@ -232,7 +232,7 @@ def test_nobody_at_the_address_is_said_at_once_and_leaves_nothing_to_resume(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:30000", "ftp://x", "http://", "nonsense"])
+@pytest.mark.parametrize("address", ["127.0.0.1:30000", "ftp://x", "http://", "nonsense", "http://127.0.0.1:99999"])
 def test_an_address_that_is_none_is_wrong_usage(tmp_path, address):
     with pytest.raises(InputError, match="is no address of a server; expected something like http"):
         collect(address, PROMPTS, tmp_path / "trace.jsonl")
