@@ -77,8 +77,11 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
     InputError
         The folder cannot be used, or the model folder holds no model.
     WorkError
-        A server died, or too few answers came back to train on.
+        This environment cannot serve, a server died, or too few answers came back to train on.
     """
+    from laps_sd.serving.bench import check_servers
+
+    check_servers(options.model, options.draft, None, cpu=True)  # before anything of an earlier demo is taken away
     _clear(options.out)
     record_prompts, burst_prompts = _prompts(options)
     recorded = _record(options, record_prompts, steps)

@@ -9,10 +9,12 @@ import yaml
 from laps_sd.data import Prompt
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.bench_figures import Turn, compare_tokens, summary_of, write_requests
+from laps_sd.serving.cpu import launch
+from laps_sd.serving.cpu.model import demo_model
 from laps_sd.serving.load import LoadRequest, send_load, workload
 from laps_sd.serving.names import POLICY
 from laps_sd.serving.process import SglangServer, Speculation, speculation_args
-from laps_sd.serving.rank_time import rank_quantiles_us
+from laps_sd.serving.rank_time import quantiles_us, rank_counts
 
 #: Policies that a server knows by itself, and ours.
 SERVER_POLICIES = ("fcfs", "hrrn", "lpm", "dfs-weight", "lof", "random", "shortest-prefill-first", POLICY)
@@ -78,8 +80,9 @@ def run_bench(
     WorkError
         A server did not start, died, or answered nothing.
     """
-    _check(policies, prompts, max_running, rounds, rate)
-    requests = workload(prompts, model, max_new_tokens, rate, seed, cpu)
+    check_usage(policies, prompts, max_running=max_running, rounds=rounds, rate=rate)
+    check_servers(model, draft, draft_model, cpu=cpu)
+    requests = workload(prompts, demo_model() if model is None else model, max_new_tokens, rate, seed, cpu)
     out_dir.mkdir(parents=True, exist_ok=True)
     plan = [(number, policy) for number in range(rounds) for policy in policies]
     turns = []
@@ -92,11 +95,11 @@ def run_bench(
             *server_args,
         ]
         log = out_dir / f"server-{number}-{policy}.log"
-        tell = _teller(progress, label, index, len(plan))
+        tell = teller(progress, label, index, len(plan))
         tell("starting the server", 0.0)
         with SglangServer(args, cpu=cpu, model=model, log=log) as server:
             server.wait_ready()
-            turns.append(_take_turn(server.url, policy, number, requests, tell))
+            turns.append(take_turn(server.url, policy, number, requests, tell))
             server.raise_if_dead()
     write_requests(out_dir / "requests.jsonl", turns)
     return {
@@ -107,54 +110,6 @@ def run_bench(
         },
         "policies": {name: summary_of([t for t in turns if t.policy == name]) for name in dict.fromkeys(policies)},
         **compare_tokens(turns),
-    }  # fmt: skip
-
-
-def bench_url(
-    url: str,
-    *,
-    prompts: Sequence[Prompt | str],
-    out_dir: Path,
-    max_new_tokens: int,
-    label: str | None = None,
-    model: Path | str | None = None,
-    rate: float | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Send one run to a server that runs already; see `run_bench`.
-
-    Parameters
-    ----------
-    label : str, optional
-        Name of the policy in the result; default: what the server says.
-    model : path, optional
-        Whose chat template to apply; None: the prompts go as they are.
-
-    Raises
-    ------
-    WorkError
-        No SGLang server answers at ``url``, or it answers nothing.
-    """
-    import httpx
-
-    _check([POLICY], prompts, 1, 1, rate)
-    try:
-        info = httpx.get(f"{url.rstrip('/')}/server_info", timeout=60).json()
-        policy, slots = label or str(info["schedule_policy"]), info["max_running_requests"]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
-        raise WorkError(f"no SGLang server answers at {url} ({error}); start one or correct the address") from None
-    requests = workload(prompts, model, max_new_tokens, rate, seed, cpu=False)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    turn = _take_turn(url.rstrip("/"), policy, 0, requests, _teller(progress, policy, 0, 1))
-    write_requests(out_dir / "requests.jsonl", [turn])
-    return {
-        "workload": {
-            "n": len(requests), "slots": slots, "load": None, "seed": seed, "rate": rate, "draft": None,
-            "model": info.get("model_path"), "max_new_tokens": max_new_tokens, "rounds": 1, "cpu": None,
-        },
-        "policies": {policy: summary_of([turn])},
-        **compare_tokens([turn]),
     }  # fmt: skip
 
 
@@ -175,34 +130,72 @@ def policy_args(policy: str, bundle: Path | str | None, config: Mapping[str, Any
     return args
 
 
-def _check(
-    policies: Sequence[str], prompts: Sequence[Prompt | str], max_running: int, rounds: int, rate: float | None
+def check_usage(
+    policies: Sequence[str],
+    prompts: Sequence[Prompt | str],
+    *,
+    max_running: int = 1,
+    rounds: int = 1,
+    rate: float | None = None,
 ) -> None:
+    """Raise :class:`InputError` for an unknown policy, no prompts or a number out of bounds."""
     unknown = [policy for policy in policies if policy not in SERVER_POLICIES]
     if unknown or not policies:
         raise InputError(f"unknown policy {' '.join(unknown) or '(none)'}; a server knows {', '.join(SERVER_POLICIES)}")
+    if len(set(policies)) < len(policies):
+        raise InputError("a policy is named twice; rounds say how often each has its turn")
     if not prompts:
         raise InputError("there are no prompts to send")
     if max_running < 1 or rounds < 1 or (rate is not None and rate <= 0):
         raise InputError("slots and rounds must be at least 1 and the rate positive")
 
 
-def _take_turn(
-    url: str, policy: str, number: int, requests: Sequence[LoadRequest], tell: Callable[[str, float], None]
+def check_servers(model: Path | str | None, draft: Speculation, draft_model: Path | None, *, cpu: bool) -> None:
+    """Refuse, before anything long is done, servers that could not start.
+
+    Raises
+    ------
+    InputError
+        The folder of a model is missing or holds none, or a draft model is named and not used.
+    WorkError
+        This environment cannot serve.
+    """
+    if draft_model is not None and draft != "standalone":
+        raise InputError("a draft model is used with standalone drafts only; drop it or draft with standalone")
+    if isinstance(model, Path) or (cpu and model is not None):
+        launch.require_model(Path(model))
+    if draft_model is not None:
+        launch.require_model(draft_model)
+    if cpu:
+        launch.check(speculation_args(draft) if draft == "ngram" else ())
+
+
+def take_turn(
+    url: str,
+    policy: str,
+    number: int,
+    requests: Sequence[LoadRequest],
+    tell: Callable[[str, float], None],
+    api_key: str | None = None,
 ) -> Turn:
+    """Send the requests and return what came back; :class:`WorkError` where nothing did."""
     tell(f"0 of {len(requests)} requests answered", 0.2)
+    before = rank_counts(url, api_key) if policy == POLICY else {}
     results = send_load(
         url,
         requests,
+        api_key=api_key,
         progress=lambda done, n: tell(f"{done} of {n} requests answered", 0.2 + 0.8 * done / n),
     )
     if all(result.finish_s is None for result in results):
         raise WorkError(f"no request succeeded under {policy}; the first failure was: {results[0].error}")
-    rank_us = rank_quantiles_us(url) if policy == POLICY else None
+    rank_us = quantiles_us(rank_counts(url, api_key), since=before) if policy == POLICY else None
     return Turn(policy, number, results, rank_us)
 
 
-def _teller(progress: Progress | None, label: str, index: int, count: int) -> Callable[[str, float], None]:
+def teller(progress: Progress | None, label: str, index: int, count: int) -> Callable[[str, float], None]:
+    """Return what a turn tells of its own share to, the ``index``-th of ``count``."""
+
     def tell(what: str, share: float) -> None:
         if progress is not None:
             progress(f"{label}: {what}", (index + share) / count)

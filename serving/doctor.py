@@ -54,7 +54,7 @@ def examine(
     if bundle is not None:
         checks.append(_guarded("bundle", lambda: _bundle(bundle), "train a bundle with `laps-sd train`"))
     if url is not None:
-        checks.append(_guarded("server", lambda: _server(url), "start it with --schedule-policy laps-sd"))
+        checks.append(_guarded("server", lambda: _server(url), "start it or correct the address"))
     return checks
 
 
@@ -166,13 +166,9 @@ def _bundle(name: str) -> Check:
 
 
 def _server(url: str) -> Check:
-    import httpx
+    from laps_sd.serving.bench_url import ask_server
 
-    try:
-        info = httpx.get(f"{url.rstrip('/')}/server_info", timeout=10).json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        return Check("server", False, f"no SGLang server answers at {url} ({error})", "start it or correct the address")
-    policy = info.get("schedule_policy")
+    policy = ask_server(url.rstrip("/")).policy
     return Check(
         "server", policy == POLICY, f"{url} schedules with {policy}", "start it with --schedule-policy laps-sd"
     )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laps_sd.data import Prompt
+from laps_sd.data.sending import address_of, is_here
+from laps_sd.errors import InputError
 from laps_sd.scheduler import RequestOutcome
 from laps_sd.serving.names import META_KEY
 
@@ -60,7 +62,8 @@ class LoadResult:
             arrival_s=self.arrival_s + shift_s,
             first_token_s=None if self.first_token_s is None else self.first_token_s + shift_s,
             finish_s=None if self.finish_s is None else self.finish_s + shift_s,
-            output_tokens=len(self.output_ids),
+            # A server that streams increments sends only the last ids at the end.
+            output_tokens=self.meta_info.get("completion_tokens", len(self.output_ids)),
             preemptions=ours.get("preemptions", self.meta_info.get("num_retractions", 0)),
             recomputed_tokens=ours.get("recomputed_tokens", 0),
         )
@@ -99,10 +102,19 @@ def workload(
         if tokenizer is None:
             body["text"] = asked.canonical.text
         else:
-            text = tokenizer.apply_chat_template(asked.conversation, tokenize=False, add_generation_prompt=True)
+            text = _templated(tokenizer, asked)
             body["input_ids"] = list(tokenizer.encode(text, add_special_tokens=False))
         requests.append(LoadRequest(asked.prompt_id, body, arrival))
     return requests
+
+
+def _templated(tokenizer: Any, prompt: Prompt) -> str:
+    from jinja2 import TemplateError
+
+    try:
+        return str(tokenizer.apply_chat_template(prompt.conversation, tokenize=False, add_generation_prompt=True))
+    except TemplateError as error:
+        raise InputError(f"the model's chat template refuses prompt {prompt.prompt_id}: {error}") from None
 
 
 def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
@@ -116,12 +128,21 @@ def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(model))
+    except (OSError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(f"{model} holds no tokenizer that can be read ({why}); name a model folder") from None
     return tokenizer if tokenizer.chat_template else None
 
 
 def send_load(
-    url: str, requests: Sequence[LoadRequest], *, timeout_s: float = 900.0, progress: Progress | None = None
+    url: str,
+    requests: Sequence[LoadRequest],
+    *,
+    timeout_s: float = 900.0,
+    api_key: str | None = None,
+    progress: Progress | None = None,
 ) -> list[LoadResult]:
     """Send every request at its time and wait for all answers.
 
@@ -131,22 +152,28 @@ def send_load(
         Base address of the server.
     timeout_s : float
         Longest wait for one answer, seconds; a request that takes longer has failed.
+    api_key : str, optional
+        Sent as bearer token.
 
     Returns
     -------
     list of LoadResult
         In the order of ``requests``; a failed one says why.
     """
-    return asyncio.run(_send_all(url, requests, timeout_s, progress))
+    return asyncio.run(_send_all(url, requests, timeout_s, api_key, progress))
 
 
 async def _send_all(
-    url: str, requests: Sequence[LoadRequest], timeout_s: float, progress: Progress | None
+    url: str, requests: Sequence[LoadRequest], timeout_s: float, api_key: str | None, progress: Progress | None
 ) -> list[LoadResult]:
     import httpx
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, trust_env=False) as client:
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
+    here = is_here(address_of(url))
+    async with httpx.AsyncClient(
+        base_url=url, timeout=timeout_s, limits=limits, headers=headers, trust_env=not here
+    ) as client:
         started, done = time.perf_counter(), 0
 
         async def one(request: LoadRequest) -> LoadResult:
@@ -179,9 +206,10 @@ async def _stream(client: "httpx.AsyncClient", request: LoadRequest, result: Loa
             last = data
     finish = time.perf_counter() - started
     content = json.loads(last or "{}")
-    if "error" in content or "meta_info" not in content:
-        raise ValueError(str(content.get("error", "the server closed the stream without an answer"))[:200])
-    result.output_ids, result.meta_info = list(content["output_ids"]), content["meta_info"]
+    if not isinstance(content, dict) or "error" in content or not isinstance(content.get("meta_info"), dict):
+        said = content.get("error") if isinstance(content, dict) else None
+        raise ValueError(str(said or "the server closed the stream without an answer")[:200])
+    result.output_ids, result.meta_info = list(content.get("output_ids") or []), content["meta_info"]
     reason = result.meta_info.get("finish_reason") or {}
     if reason.get("type") == "abort":
         raise ValueError(f"aborted: {reason.get('message', '')}")

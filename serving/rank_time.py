@@ -2,37 +2,55 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from laps_sd.data.sending import address_of, is_here
 
 _BUCKET = re.compile(r'laps_sd_rank_seconds_bucket\{(?:.*,)?le="([^"]+)"[^}]*\} (\S+)')
 
+#: Rankings that took at most so many seconds, cumulative over the server's life.
+Counts = Mapping[float, float]
 
-def rank_quantiles_us(url: str) -> tuple[float, float] | None:
-    """Median and 99th percentile of the microseconds that one ranking took; None when none was counted.
 
-    Raises
-    ------
-    httpx.HTTPError
-        The server does not answer.
-    """
+def rank_counts(url: str, api_key: str | None = None) -> Counts:
+    """What a server has counted so far; nothing where it exports no metrics or does not answer."""
     import httpx
 
-    return quantiles_us(httpx.get(f"{url}/metrics", timeout=60).text)
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
+    try:
+        answer = httpx.get(f"{url}/metrics", timeout=60, headers=headers, trust_env=not is_here(address_of(url)))
+    except httpx.HTTPError:
+        return {}
+    return counts_in(answer.text)
 
 
-def quantiles_us(exposition: str, quantiles: Sequence[float] = (0.5, 0.99)) -> tuple[float, float] | None:
-    """Quantiles in microseconds from Prometheus text, linear inside the histogram's buckets."""
+def counts_in(exposition: str) -> Counts:
+    """Read the counts out of Prometheus text, all processes together."""
     counts: dict[float, float] = {}
     for edge, count in _BUCKET.findall(exposition):
         counts[float(edge)] = counts.get(float(edge), 0.0) + float(count)
-    edges = sorted(counts)
-    if not edges or counts[edges[-1]] == 0:
+    return counts
+
+
+def quantiles_us(
+    counts: Counts, since: Counts | None = None, quantiles: Sequence[float] = (0.5, 0.99)
+) -> tuple[float, float] | None:
+    """Median and 99th percentile in microseconds, linear inside the histogram's buckets; None when none was counted.
+
+    Parameters
+    ----------
+    since : mapping, optional
+        Counts at the beginning: what was counted before is not looked at.
+    """
+    mine = {edge: count - (since or {}).get(edge, 0.0) for edge, count in counts.items()}
+    edges = sorted(mine)
+    if not edges or mine[edges[-1]] <= 0:
         return None
-    p50, p99 = (1e6 * _quantile(edges, counts, q) for q in quantiles)
+    p50, p99 = (1e6 * _quantile(edges, mine, q) for q in quantiles)
     return p50, p99
 
 
-def _quantile(edges: Sequence[float], counts: dict[float, float], q: float) -> float:
+def _quantile(edges: Sequence[float], counts: Counts, q: float) -> float:
     target, below_edge, below = q * counts[edges[-1]], 0.0, 0.0
     for edge in edges:
         if counts[edge] >= target:

@@ -27,10 +27,25 @@ def check_writable(path: Path) -> None:
     if path.exists() and not path.is_file():
         # Written files take the place of what was there: root would replace /dev/null for everybody.
         raise InputError(f"{path} is a device or a pipe; name a file")
+    _probe(path, path.absolute().parent)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder for results before the work begins; it is made when there is something to put into it.
+
+    Raises
+    ------
+    InputError
+        There is something else of that name, or nothing can be written there.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is no folder; name one for the results")
+    _probe(path, path.absolute())
+
+
+def _probe(path: Path, folder: Path) -> None:
     try:
-        # The folder itself is made when there is something to put into it.
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        with tempfile.NamedTemporaryFile(dir=folder):
+        with tempfile.NamedTemporaryFile(dir=next(place for place in (folder, *folder.parents) if place.exists())):
             pass
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error

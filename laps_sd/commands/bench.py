@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from laps_sd.errors import InputError
+
 if TYPE_CHECKING:
     from laps_sd.data.prompt import Prompt
 
@@ -16,12 +18,23 @@ def register(app: typer.Typer) -> None:
     app.command("bench")(bench)
 
 
+#: What is compared unless told otherwise.
+POLICIES = "fcfs,hrrn,laps-sd"
+#: Options of servers that are started here; a running one has its own.
+_OF_SERVERS = ("bundle", "slots", "draft", "draft_model", "rounds", "gpu", "server_args")
+
+
 def bench(
-    policies: Annotated[str, typer.Option(help="Policies in turn: laps-sd and SGLang's own names.")] = (
-        "fcfs,hrrn,laps-sd"
-    ),
+    ctx: typer.Context,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Policies in turn: laps-sd and SGLang's own names [default: {POLICIES}; with --url what it says]."
+        ),
+    ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Model folder to serve [default: SmolLM2-135M-Instruct, CPU only].")
+        Path | None,
+        typer.Option(help="Model folder to serve; with --url: whose chat template to apply [default: the demo model]."),
     ] = None,
     bundle: Annotated[
         str | None,
@@ -30,9 +43,13 @@ def bench(
         ),
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="File of prompts, as for `laps-sd collect` [default: the project's own].")
+        Path | None,
+        typer.Option(
+            help="File of prompts: .txt, one a line; JSON lines, JSON or Parquet with prompt or messages; a trace "
+            "[default: the project's own]."
+        ),
     ] = None,
-    requests: Annotated[int, typer.Option(help="Requests per run.", min=2)] = 32,
+    requests: Annotated[int, typer.Option(help="Requests per run; of a file the first so many.", min=2)] = 32,
     rate: Annotated[
         float | None, typer.Option(help="Poisson arrivals per second [default: all at once].", min=1e-6)
     ] = None,
@@ -49,9 +66,12 @@ def bench(
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", min=0)] = 0,
     gpu: Annotated[bool, typer.Option("--gpu", help="Serve on the GPU instead of the CPU stand-in.")] = False,
     url: Annotated[
-        str | None, typer.Option(help="Send one run to this running server instead; --policies names it.")
+        str | None, typer.Option(help="Send one run to this running server instead and measure the policy it has.")
     ] = None,
-    server_args: Annotated[str, typer.Option(help="Further arguments for every server, one string.")] = "",
+    api_key: Annotated[
+        str | None, typer.Option(envvar="LAPS_SD_API_KEY", help="With --url: key of a server started with --api-key.")
+    ] = None,
+    server_args: Annotated[str, typer.Option(help="Further arguments for every server, as a shell reads them.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for one line per request and the servers' logs.")] = Path(
         "bench-out"
     ),
@@ -65,33 +85,45 @@ def bench(
     """
     from rich.console import Console
 
-    from laps_sd.commands._output import check_outputs, policy_table, write_json
-    from laps_sd.serving.bench import bench_url, run_bench
+    from laps_sd.commands._data import say
+    from laps_sd.commands._output import check_folder, check_outputs, policy_table, write_json
+    from laps_sd.serving.bench import check_servers, check_usage, run_bench
+    from laps_sd.serving.bench_url import bench_url
 
     check_outputs((json, report), (prompts,))
-    names = [name.strip() for name in policies.split(",") if name.strip()]
+    check_folder(out)
+    names = [name.strip() for name in (policies or ("" if url else POLICIES)).split(",") if name.strip()]
+    if url is not None:
+        _refuse_unused(ctx, names)
     asked = _prompts(prompts, requests, seed)
-    with _progress() as tell:
-        common: dict[str, Any] = {
-            "prompts": asked, "out_dir": out, "max_new_tokens": max_new_tokens, "model": model, "rate": rate,
-            "seed": seed, "progress": tell,
-        }  # fmt: skip
-        if url is not None:
-            result = bench_url(url, label=names[0] if len(names) == 1 else None, **common)
-        else:
-            trained = _bundle(bundle, draft, out, seed, asked) if "laps-sd" in names else None
+    common: dict[str, Any] = {
+        "prompts": asked, "out_dir": out, "max_new_tokens": max_new_tokens, "model": model, "rate": rate, "seed": seed,
+    }  # fmt: skip
+    if url is not None:
+        with _progress() as tell:
+            result = bench_url(url, policy=names[0] if names else None, api_key=api_key, progress=tell, **common)
+    else:
+        check_usage(names, asked, max_running=slots, rounds=rounds, rate=rate)
+        check_servers(model, draft, draft_model, cpu=not gpu)
+        extra = _split(server_args)
+        if bundle is None and model is not None and "laps-sd" in names:
+            say(f"no --bundle: predictions are trained on the demo model's answers, and mislead where {model} differs")
+        with _progress() as tell:
             result = run_bench(
                 policies=names,
-                bundle=trained,
+                bundle=_bundle(bundle, draft, out, seed, asked) if "laps-sd" in names else None,
                 draft=draft,
                 draft_model=draft_model,
                 max_running=slots,
                 rounds=rounds,
                 cpu=not gpu,
-                server_args=server_args.split(),
+                server_args=extra,
+                progress=tell,
                 **common,
             )
     console = Console(markup=False)
+    if url is not None:
+        console.print(_about(result), soft_wrap=True)
     console.print(policy_table(result["policies"], title="Latency in seconds, real server"))
     console.print(_verdict(result))
     if json is not None:
@@ -110,15 +142,57 @@ def _prompts(path: Path | None, count: int, seed: int) -> list[Prompt]:
         return generate_prompts(count, seed)
     from laps_sd.data.promptfile import read_prompts
 
-    return list(read_prompts(path))[:count]
+    asked = read_prompts(path)
+    if len(asked) < count:
+        from laps_sd.commands._data import say
+
+        say(f"{path} holds {len(asked)} prompt{'s' if len(asked) > 1 else ''}: so many requests per run, not {count}")
+    return asked[:count]
+
+
+def _refuse_unused(ctx: typer.Context, names: list[str]) -> None:
+    """With ``--url`` one run goes to one server: whatever concerns servers of our own would silently do nothing."""
+    if len(names) > 1:
+        raise InputError(
+            f"--url measures the one policy of that server, not {', '.join(names)}; drop --policies, or drop --url to "
+            "have a server started for each"
+        )
+    given = [name for name in _OF_SERVERS if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    if given:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{flags} cannot be had with --url: that server runs already; drop one or the other")
+
+
+def _split(server_args: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(server_args)
+    except ValueError as error:
+        raise InputError(f"--server-args {server_args}: {error}; write it as in a shell") from None
+
+
+def _about(result: dict[str, Any]) -> str:
+    facts = result["workload"]
+    (policy,) = result["policies"]
+    template = "inside its chat template" if facts["chat_template"] else "without a chat template (--model names one)"
+    slots = "an unknown number of" if facts["slots"] is None else facts["slots"]
+    return (
+        f"{facts['url']} schedules with {policy}: {facts['model']}, drafts {facts['draft'] or 'none'}, {slots} slots; "
+        f"{facts['n']} prompts {template}"
+    )
 
 
 def _bundle(name: str | None, draft: str, out: Path, seed: int, asked: list[Prompt]) -> Path | str:
     """The bundle that was named, or one trained on the trace that ships with the package, less what is asked here."""
+    from laps_sd.predictors import PredictorBundle, fit_bundle
+
     if name is not None:
+        from laps_sd.serving.launch import resolve_bundle
+
+        PredictorBundle.load(resolve_bundle(name))  # the server would refuse it only when its turn has come
         return name
     from laps_sd.data import builtin_trace
-    from laps_sd.predictors import fit_bundle
 
     groups = {prompt.group for prompt in asked}
     shipped = builtin_trace("standalone" if draft == "standalone" else "ngram")

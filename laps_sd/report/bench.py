@@ -17,12 +17,20 @@ _SHOWN = ("mean", "p50", "p90", "p99")
 def bench_report(result: Mapping[str, Any]) -> Page:
     """Build the page from the result of `laps_sd.serving.bench.run_bench`."""
     workload, policies = result["workload"], result["policies"]
-    page = Page("LAPS-SD live comparison", f"{workload['n']} requests, {workload['slots']} slots, real SGLang servers")
+    running = workload.get("url")
+    slots = "unknown slots" if workload["slots"] is None else f"{workload['slots']} slots"
+    servers = "real SGLang servers" if running is None else f"the server at {running}"
+    page = Page("LAPS-SD live comparison", f"{workload['n']} requests, {slots}, {servers}")
     pace = "all at once" if workload["rate"] is None else f"Poisson arrivals, {workload['rate']:g} per second"
-    page.text(
-        f"The same requests, {pace}, at most {workload['max_new_tokens']} tokens each, greedy decoding; each policy on "
-        f"a fresh server, {workload['rounds']} turn(s) each, one after the other."
-    )
+    asked = f"requests, {pace}, at most {workload['max_new_tokens']} tokens each, greedy decoding"
+    if running is None:
+        page.text(
+            f"The same {asked}; each policy on a fresh server, {workload['rounds']} turn(s) each, one after the other."
+        )
+    else:
+        page.text(
+            f"{workload['n']} {asked}, sent once to a server that ran already and scheduled with {', '.join(policies)}."
+        )
     headers, rows = policy_rows(policies)
     page.table(headers, rows, caption="Latencies in seconds, as a client sees them")
     page.figure(_latencies(policies), caption="Latency by policy; lower is better")

@@ -130,6 +130,9 @@ def with_model(args: Sequence[str]) -> list[str]:
 
     if {"-h", "--help", "--config"} & {arg.split("=", 1)[0] for arg in args}:
         return list(args)
+    for flag in ("--speculative-draft-model-path", "--speculative-draft-model"):
+        if (draft := value_of(flag, args)) is not None:
+            require_model(Path(draft))
     named = value_of("--model-path", args) or value_of("--model", args)
     if named is not None:
         require_model(Path(named))

@@ -1,8 +1,12 @@
 """What the serving tests share: SGLang importable on the CPU stand-in, and requests as its scheduler holds them."""
 
+import json
+import threading
 import warnings
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -67,3 +71,110 @@ def make_req() -> Callable[..., Any]:
         )
 
     return make
+
+
+class FakeSglang:
+    """Answers as an SGLang server does, without a model; every answer is ``tokens`` long.
+
+    Attributes
+    ----------
+    info : dict
+        What ``/server_info`` says.
+    metrics : list of str
+        What ``/metrics`` says, one after the other; the last one from then on.
+    answer : callable
+        ``(body, number)`` to (status, meta_info or text of an error).
+    bodies : list of dict
+        What was asked of ``/generate``.
+    """
+
+    def __init__(self) -> None:
+        self.info: dict[str, Any] = {
+            "model_path": "/models/little", "served_model_name": "/models/little", "schedule_policy": "hrrn",
+            "max_running_requests": None, "internal_states": [{"effective_max_running_requests_per_dp": 7}],
+            "speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 8,
+        }  # fmt: skip
+        self.metrics = [""]
+        self.key: str | None = None
+        self.bodies: list[dict[str, Any]] = []
+        self.answer: Callable[[dict[str, Any], int], tuple[int, Any]] = lambda body, number: (200, self.meta())
+        self.url = ""
+
+    @staticmethod
+    def meta(**fields: Any) -> dict[str, Any]:
+        return {
+            "id": "x", "finish_reason": {"type": "stop"}, "prompt_tokens": 9, "completion_tokens": 4,
+            "spec_correct_drafts_histogram": [1, 0, 1], "num_retractions": 0, **fields,
+        }  # fmt: skip
+
+    def reply(self, method: str, path: str, headers: Any, body: bytes) -> tuple[int, str]:
+        if self.key is not None and headers["Authorization"] != f"Bearer {self.key}":
+            return 401, json.dumps({"error": "Unauthorized"})
+        if path == "/server_info":
+            return 200, json.dumps(self.info)
+        if path == "/metrics":
+            return 200, self.metrics.pop(0) if len(self.metrics) > 1 else self.metrics[0]
+        if (method, path) != ("POST", "/generate"):
+            return 404, "{}"
+        asked = json.loads(body)
+        self.bodies.append(asked)
+        status, meta = self.answer(asked, len(self.bodies))
+        if status != 200:
+            return status, json.dumps({"error": {"message": meta}})
+        early = {"text": "a", "output_ids": [5], "meta_info": {**meta, "finish_reason": None}}
+        last = {"text": "abcd", "output_ids": [5, 6, 7, 8], "meta_info": meta}
+        return 200, f"data: {json.dumps(early)}\n\ndata: {json.dumps(last)}\n\ndata: [DONE]\n\n"
+
+
+@contextmanager
+def serving(fake: FakeSglang) -> Iterator[FakeSglang]:
+    """Let it answer on a port of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None: ...
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            status, content = fake.reply(self.command, self.path, self.headers, body)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield fake
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def fake_sglang() -> Iterator[FakeSglang]:
+    """A server that runs already."""
+    with serving(FakeSglang()) as fake:
+        yield fake
+
+
+@pytest.fixture
+def started_servers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], FakeSglang]]:
+    """The servers that `laps_sd.serving.bench` starts are such ones: their arguments and they themselves, in turn."""
+    started: list[tuple[list[str], FakeSglang]] = []
+
+    class Server:
+        def __init__(self, args: list[str], **_: Any) -> None:
+            started.append((list(args), FakeSglang()))
+
+        def __enter__(self) -> Any:
+            self._context = serving(started[-1][1])
+            self._context.__enter__()
+            return SimpleNamespace(url=started[-1][1].url, wait_ready=lambda: None, raise_if_dead=lambda: None)
+
+        def __exit__(self, *why: Any) -> None:
+            self._context.__exit__(*why)
+
+    monkeypatch.setattr("laps_sd.serving.bench.SglangServer", Server)
+    return started

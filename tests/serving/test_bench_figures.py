@@ -9,7 +9,7 @@ from laps_sd.errors import InputError
 from laps_sd.serving.bench import policy_args, run_bench
 from laps_sd.serving.bench_figures import Turn, compare_tokens, summary_of, write_requests
 from laps_sd.serving.load import LoadResult, poisson_arrivals
-from laps_sd.serving.rank_time import quantiles_us
+from laps_sd.serving.rank_time import counts_in, quantiles_us
 
 
 def result(name: str, finish: float | None, tokens: list[int], **meta: object) -> LoadResult:
@@ -76,8 +76,9 @@ def test_quantiles_are_read_from_metrics_text() -> None:
         'laps_sd_rank_seconds_bucket{le="1e-05"} 10\nlaps_sd_rank_seconds_bucket{le="2e-05"} 90\n'
         'laps_sd_rank_seconds_bucket{le="5e-05"} 100\nlaps_sd_rank_seconds_bucket{le="+Inf"} 100\nother 3\n'
     )
-    assert quantiles_us(text) == pytest.approx((15.0, 47.0))
-    assert quantiles_us("nothing") is None
+    assert quantiles_us(counts_in(text)) == pytest.approx((15.0, 47.0))
+    assert quantiles_us(counts_in("nothing")) is None
+    assert quantiles_us(counts_in(text), since=counts_in(text)) is None, "nothing was ranked since"
 
 
 def test_laps_sd_without_a_bundle_is_started_unpredicted(tmp_path: Path) -> None:

@@ -210,8 +210,10 @@ def test_the_demo_model_brings_its_draft(monkeypatch: pytest.MonkeyPatch, a_mode
     standalone = ["--speculative-algorithm", "STANDALONE"]
     draft = ["--speculative-draft-model-path", "/draft"]
     assert launch.with_model(standalone) == ["--model-path", str(a_model), *draft, *standalone]
-    own = [*standalone, "--speculative-draft-model-path", "/mine"]
+    own = [*standalone, "--speculative-draft-model-path", str(a_model)]
     assert launch.with_model(own) == ["--model-path", str(a_model), *own]
+    with pytest.raises(InputError, match="/mine does not exist"):
+        launch.with_model([*standalone, "--speculative-draft-model-path", "/mine"])
 
 
 def test_a_named_folder_must_hold_a_model(tmp_path: Path) -> None:

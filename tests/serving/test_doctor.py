@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -41,6 +42,29 @@ def test_what_would_refuse_to_start_is_said(sglang: ModuleType, tmp_path: Path) 
         assert not checks[name].ok
         assert checks[name].fix
     assert doctor.as_json(list(checks.values()))["ok"] is False
+
+
+def test_what_is_not_ok_ends_with_1_and_the_same_keys(sglang: ModuleType, tmp_path: Path) -> None:
+    out = tmp_path / "doctor.json"
+    asked = ["doctor", "--url", "http://127.0.0.1:99999", "--config", "nowhere.yaml", "--json", str(out)]
+    assert CliRunner().invoke(app, asked, standalone_mode=False).return_value == 1
+    report = json.loads(out.read_text())
+    assert set(report) == {"ok", "checks"}
+    assert report["ok"] is False
+    assert all(set(c) == {"name", "ok", "detail", "fix"} for c in report["checks"])
+    wrong = {c["name"]: c for c in report["checks"] if not c["ok"]}
+    assert set(wrong) == {"server", "configuration"}
+    assert "is no address of a server" in wrong["server"]["detail"]
+
+
+def test_a_running_server_is_asked_for_its_policy(sglang: ModuleType, fake_sglang: Any) -> None:
+    look = by_name(doctor.examine(url=fake_sglang.url))["server"]
+    assert not look.ok
+    assert look.detail == f"{fake_sglang.url} schedules with hrrn"
+    fake_sglang.info["schedule_policy"] = "laps-sd"
+    assert by_name(doctor.examine(url=fake_sglang.url))["server"].ok
+    fake_sglang.info = ["something else"]
+    assert "is no SGLang server" in by_name(doctor.examine(url=fake_sglang.url))["server"].detail
 
 
 def test_arguments_that_sglang_does_not_know_are_said(sglang: ModuleType) -> None:
