@@ -98,7 +98,7 @@ def policy_table(policies: Mapping[str, Mapping[str, Any]], title: str = "") -> 
     from rich.table import Table
 
     headers, rows = policy_rows(policies)
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column(headers[0], no_wrap=True)
     for name in headers[1:]:
         table.add_column(name, justify="right", no_wrap=True)
