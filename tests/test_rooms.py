@@ -1,8 +1,10 @@
 """The rooms and the arrows between them, as docs/structure.md draws them."""
 
 import ast
+import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,20 @@ def test_importing_the_core_loads_no_other_library():
 def test_the_help_is_quick_because_it_loads_no_room():
     heavy = {"numpy", "pyarrow", "lightgbm", "sklearn", "torch", "mlflow", "sglang", "plotly", "pandas"}
     assert not loaded_by("import laps_sd.cli") & heavy
+
+
+@pytest.mark.parametrize(("page", "folder"), [("structure.md", ""), ("scheduler.md", "scheduler/")])
+def test_the_maps_name_files_that_are_there(page, folder):
+    table = [line for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    names = [name for line in table for name in re.findall(r"`([\w/*.]+\.py)`", line)]
+    assert names
+    assert [name for name in names if not list(ROOT.glob(folder + name))] == []
+
+
+def test_the_map_of_the_core_leaves_no_file_out():
+    patterns = re.findall(r"`([\w*]+)\.py`", (ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8"))
+    files = {path.stem for path in modules("scheduler")} - {"__init__"}
+    assert [name for name in sorted(files) if not any(fnmatch(name, pattern) for pattern in patterns)] == []
 
 
 def tracked() -> list[Path]:
