@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def ask_server(url: str, api_key: str | None = None) -> RunningServer:
         raise WorkError(f"what answers at {url} is no SGLang server (HTTP {answer.status_code}); correct the address")
     facts = from_server_info(info)
     folder = info.get("tokenizer_path") or info.get("model_path")
-    here = isinstance(folder, str) and is_here(address) and Path(folder).is_dir()
+    here = isinstance(folder, str) and is_here(address) and Path(folder).is_dir() and find_spec("transformers")
     return RunningServer(
         policy=info["schedule_policy"],
         slots=_slots(info),

@@ -126,8 +126,10 @@ def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
     if model is None:
         return None
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from transformers import AutoTokenizer
-
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise InputError("a chat template needs the transformers package; run `pip install transformers`") from None
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(model))
     except (OSError, ValueError) as error:

@@ -174,6 +174,47 @@ def test_a_file_without_prompts_is_refused_before_anything_is_asked(
     assert fake_sglang.bodies == []
 
 
+@pytest.fixture
+def chat_model(tmp_path: Path) -> Path:
+    """A folder with a tokenizer of words and a chat template, and no weights."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"?": 0, "user": 1, "river": 2, "sea": 3}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{{ m.role }} {{ m.content }} {% endfor %}"
+    )
+    tokenizer.save_pretrained(tmp_path / "chat")
+    return tmp_path / "chat"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_prompts_go_inside_the_models_chat_template(
+    bench: Bench, fake_sglang: Any, tmp_path: Path, chat_model: Path, named: bool
+) -> None:
+    (tmp_path / "p.txt").write_text("river\nsea\n")
+    if not named:
+        fake_sglang.info["model_path"] = str(chat_model)
+    model = ("--model", str(chat_model)) if named else ()
+    result = bench("--url", fake_sglang.url, "--prompts", str(tmp_path / "p.txt"), *model)
+    assert sorted(body["input_ids"] for body in fake_sglang.bodies) == [[1, 2], [1, 3]]
+    assert "inside its chat template" in result["said"]
+    (tmp_path / "s.jsonl").write_text(
+        '{"id": "odd", "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "sea"}]}\n'
+    )
+    refused = bench("--url", fake_sglang.url, "--prompts", str(tmp_path / "s.jsonl"), *model, code=2)
+    assert "chat template refuses prompt odd: no system" in refused["warned"]
+
+
+def test_a_folder_without_a_tokenizer_has_no_template(bench: Bench, fake_sglang: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    refused = bench("--url", fake_sglang.url, "--model", str(tmp_path / "empty"), code=2)
+    assert "holds no tokenizer that can be read" in refused["warned"]
+
+
 def test_requests_arrive_at_the_rate(bench: Bench, fake_sglang: Any, tmp_path: Path) -> None:
     result = bench("--url", fake_sglang.url, "--requests", "12", "--rate", "40", "--seed", "3")
     assert (result["workload"]["rate"], result["workload"]["seed"]) == (40, 3)
