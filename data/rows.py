@@ -61,7 +61,7 @@ def iter_rows(path: Path, tolerance: Tolerance, longest: int = LONGEST_LINE) -> 
 
 
 def iter_placed(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each row of a file as its place in words (``odd.jsonl: line 3``) and its value, with no tolerance.
+    """Yield each row of a file as its place in words (``odd.jsonl, line 3``) and its value, with no tolerance.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def iter_placed(path: Path) -> Iterator[tuple[str, Any]]:
         As :func:`iter_rows`, at the first broken row.
     """
     for row in iter_rows(path, Tolerance()):
-        yield where(path, row.unit, row.number), row.value
+        yield f"{path}, {row.unit} {row.number}", row.value
 
 
 def _binary(start: bytes) -> bool:
@@ -127,6 +127,10 @@ def _json_fault(line: bytes, error: Exception) -> str:
     ):
         return _LONE_SURROGATE
     text = line[:40].decode("utf-8", "replace").rstrip()
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        error = ValueError("expected JSON lines in UTF-8")
     return f"got {text + ('…' if len(line) > 40 else '')!r} ({error})"
 
 

@@ -105,7 +105,7 @@ class TestFiles:
         [
             (b'{"prompt": "fine"}\n{"text": 3}\n', "line 2: expected an object with a text in `prompt`"),
             (b'{"prompt": "fine"}\n{"prompt"', "line 2: expected one JSON object"),
-            (b'{"prompt": "caf\xe9"}\n', "line 1: expected one JSON object"),
+            (b'{"prompt": "caf\xe9"}\n', "(expected JSON lines in UTF-8)"),
             (b'{"prompt": ' + b"[" * 100_000, "line 1: expected one JSON object"),
             (b'{"prompt": "\\ud800"}\n', "line 1: expected one JSON object, a text holds a lone surrogate"),
             (b'{"prompt": "hello", "prompt_tokens": "9"}\n', "line 1: prompt_tokens: expected a number, 0 or more"),
@@ -122,7 +122,7 @@ class TestFiles:
         (tmp_path / "bad.jsonl").write_bytes(content)
         code, out, err = predict("--file", tmp_path / "bad.jsonl")
         assert (code, out) == (2, "")
-        assert "bad.jsonl: " in err
+        assert "bad.jsonl" in err
         assert reason in err
         assert err.count("\n") == 1
 
