@@ -105,8 +105,12 @@ def get_output_streamer_class(result: Any, self: Any) -> Any:
 
         def build_additional_customized_info(self, reqs: list[Any]) -> dict[str, list[Any]]:
             info: dict[str, list[Any]] = result.build_additional_customized_info(self, reqs)
-            if _side is not None and any(req.finished() for req in reqs):
-                info[META_KEY] = [finished_fields(_side, req) if req.finished() else [] for req in reqs]
+            # What failed before it was made a request of the scheduler (multimodal receiver) never passed us.
+            ours = [req.finished() and hasattr(req, "laps_sd") for req in reqs]
+            if _side is not None and any(ours):
+                info[META_KEY] = [
+                    finished_fields(_side, req) if mine else [] for req, mine in zip(reqs, ours, strict=True)
+                ]
             return info
 
     return LapsOutputStreamer

@@ -210,13 +210,18 @@ def test_every_rank_decides_alike(make_req: Make, prediction: Make) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.sampled_from(["arrive", "admit", "step", "preempt", "finish", "abort"]), max_size=60), st.randoms())
+@given(
+    st.lists(st.sampled_from(["arrive", "admit", "step", "preempt", "finish", "abort", "drop"]), max_size=60),
+    st.randoms(),
+)
 def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rng: random.Random) -> None:
     from types import SimpleNamespace
 
-    side = SchedulerSide(make_policy("laps-sd", slots=4))
     queue: list[Any] = []
     running: list[Any] = []
+    dropped: set[int] = set()
+    side = SchedulerSide(make_policy("laps-sd", slots=4), in_flight=lambda: running)
+    policy: Any = side.policy
     for event in events:
         if event == "arrive":
             req = SimpleNamespace(
@@ -243,6 +248,14 @@ def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rn
             side.on_finish(running.pop(), cut=rng.random() < 0.3)
         elif event == "abort" and queue:
             queue.pop(rng.randrange(len(queue)))
+        elif event == "drop" and running:
+            dropped.add(running.pop(rng.randrange(len(running))).laps_sd.arrival)
         side.rank(queue)
-        assert set(side._waiting) == {req.laps_sd.arrival for req in queue}
-        assert set(side._running) == {req.laps_sd.arrival for req in running}
+        here = {req.laps_sd.arrival for req in running}
+        assert set(side._waiting) == set(policy._waiting) == {req.laps_sd.arrival for req in queue}
+        assert here <= set(side._running) <= here | dropped
+    for _ in range(64):
+        side.rank(queue)
+    assert set(side._running) == set(policy._yielding._members) == {req.laps_sd.arrival for req in running}
+    assert set(policy._ranked._key_of) == {req.laps_sd.arrival for req in queue}
+    assert len(policy._ranked._items) == len(queue)

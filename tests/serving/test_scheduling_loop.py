@@ -509,3 +509,25 @@ def test_what_sglang_still_runs_is_not_forgotten(engine: Any) -> None:
     assert decoding.laps_sd.state.running
     it.run()
     assert {"chunked", "decoding"} <= set(names(it.finished))
+
+
+def test_a_request_that_never_passed_us_ends_without_our_fields(engine: Any) -> None:
+    from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+    from laps_sd.serving import scheduler_hooks
+
+    class Streamer:
+        def build_additional_customized_info(self, reqs: list[Any]) -> dict[str, list[Any]]:
+            return {}
+
+    it = engine(slots=1, kv_tokens=300)
+    ours = it.submit("ours", prompt=5, tokens=9)
+    it.scheduler.waiting_queue.clear()
+    ours.finished_reason = FINISH_ABORT("no such thing")  # a validation error: answered without ever waiting
+    foreign = SimpleNamespace(finished=lambda: True)
+    streamer = scheduler_hooks.get_output_streamer_class(Streamer, None)()
+    assert streamer.build_additional_customized_info([foreign]) == {}
+    sent = streamer.build_additional_customized_info([foreign, ours])["laps_sd"]
+    assert sent[0] == []
+    assert sent[1][0]["steps"] == 0
+    assert kept() == []
