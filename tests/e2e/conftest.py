@@ -1,11 +1,15 @@
 """Real SGLang servers on the CPU stand-in, shared by the tests of one session."""
 
+import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from laps_sd.serving.cpu.model import demo_model
+from laps_sd.serving.cpu.model import demo_model, draft_model
 from laps_sd.serving.process import SglangServer
 
 #: A server takes 2–4 GB: at most so many run at once, and the one used longest ago is stopped for a new one.
@@ -45,3 +49,30 @@ def server_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerF
     finally:
         for server in servers.values():
             server.stop()
+
+
+@pytest.fixture(scope="session")
+def eagle_head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An EAGLE draft head of random weights: next to nothing of it is accepted, and all of its code runs.
+
+    It is made of the first layer and the vocabulary of its target, ``draft_model(8)``.
+    """
+    target, folder = draft_model(8), tmp_path_factory.mktemp("head")
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    config |= {"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 1, "tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(target / file, folder)
+    source = load_file(target / "model.safetensors")
+    vocabulary = source["model.embed_tokens.weight"]
+    weights = {
+        name.removeprefix("model."): tensor.clone()
+        for name, tensor in source.items()
+        if name.startswith("model.layers.0.") and "input_layernorm" not in name  # the head has none
+    }
+    size = config["hidden_size"]
+    random = torch.randn(size, 2 * size, generator=torch.Generator().manual_seed(0)) * 0.02
+    weights["fc.weight"] = random.to(vocabulary.dtype)
+    weights["embed_tokens.weight"], weights["lm_head.weight"] = vocabulary.clone(), vocabulary.clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder

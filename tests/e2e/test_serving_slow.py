@@ -22,15 +22,27 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(3600)]
 STANDALONE = ["--speculative-algorithm", "STANDALONE", "--speculative-num-steps", "3"]
 
 
-def drafted(kind: str) -> list[str]:
+def drafted(kind: str, tmp_path: Path, eagle_head: Path) -> list[str]:
     """SGLang's arguments of one configuration of the matrix."""
-    if kind in ("none", "ngram"):
-        return speculation_args("none" if kind == "none" else "ngram")
+    if kind in ("plain", "plain, no overlap", "ngram"):
+        overlap = ["--disable-overlap-schedule"] if kind == "plain, no overlap" else []
+        return [*speculation_args("ngram" if kind == "ngram" else "none"), *overlap]
+    if kind == "eagle, adaptive":
+        return adaptive_eagle(tmp_path, eagle_head)
     model = ["--speculative-draft-model-path", str(draft_model(6))]
     if kind == "tree":
         return [*STANDALONE, *model, "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "6"]
     chain = [*STANDALONE, *model, "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"]
     return [*chain, "--page-size", "16"] if kind == "chain, pages of 16" else chain
+
+
+def adaptive_eagle(tmp_path: Path, head: Path) -> list[str]:
+    """EAGLE whose draft length changes with what was accepted: 3 drafts at first, 1 once little is."""
+    steps = tmp_path / "steps.json"
+    steps.write_text('{"1": {"candidate_steps": [1, 3], "up_hysteresis": 0.0, "down_hysteresis": 0.0}}')
+    chain = ["--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"]
+    adaptive = ["--speculative-adaptive", "--speculative-adaptive-config", str(steps)]
+    return ["--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", str(head), *chain, *adaptive]
 
 
 def mixed_requests() -> list[LoadRequest]:
@@ -57,19 +69,34 @@ def with_hints(requests: list[LoadRequest]) -> list[LoadRequest]:
     return hinted
 
 
-@pytest.mark.parametrize("kind", ["none", "ngram", "chain", "chain, pages of 16", "tree"])
+KINDS = ["plain", "plain, no overlap", "ngram", "chain", "chain, pages of 16", "tree", "eagle, adaptive"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_tokens_are_those_of_fcfs_under_preemptions_and_retractions(
-    server_factory: Callable[..., SglangServer], tmp_path: Path, kind: str
+    server_factory: Callable[..., SglangServer], tmp_path: Path, eagle_head: Path, kind: str
 ) -> None:
-    common, model = [*drafted(kind), "--max-running-requests", "4", "--enable-metrics"], draft_model(8)
+    common = [*drafted(kind, tmp_path, eagle_head), "--max-running-requests", "4", "--enable-metrics"]
+    model = draft_model(8)
     reference = send_load(server_factory(common, model=model).url, mixed_requests(), timeout_s=3000)
     server = server_factory([*common, *unpredicted(tmp_path)], model=model, env={"SGLANG_TEST_RETRACT": "1"})
     answers = send_load(server.url, with_hints(mixed_requests()), timeout_s=3000)
     assert [a.error for a in answers] == [None] * 40
     assert [a.output_ids for a in answers] == [a.output_ids for a in reference]
+    # On a CPU SGLang overlaps the scheduling of one batch with the forward pass of another in plain decoding only.
+    assert server_info(server)["disable_overlap_schedule"] == (kind != "plain")
+    if kind == "eagle, adaptive":
+        assert server.log is not None
+        assert "Adaptive spec params updated: steps" in server.log.read_text(errors="replace")
     assert preempted(server, "slots") > 0
     assert preempted(server, "retraction") > 0
     wait_idle(server)
+
+
+def server_info(server: SglangServer) -> dict[str, Any]:
+    """SGLang's resolved arguments."""
+    info: dict[str, Any] = httpx.get(server.url + "/server_info", timeout=60, trust_env=False).json()
+    return info
 
 
 def preempted(server: SglangServer, reason: str) -> float:
@@ -94,7 +121,7 @@ def test_five_hundred_requests_that_misbehave_leave_nothing_behind(
 ) -> None:
     server = server_factory(
         [
-            *drafted("ngram"), "--max-running-requests", "4", "--max-total-tokens", "1024",
+            *speculation_args("ngram"), "--max-running-requests", "4", "--max-total-tokens", "1024",
             "--chunked-prefill-size", "64", *unpredicted(tmp_path),
         ],
         model=draft_model(8),
