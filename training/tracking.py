@@ -17,7 +17,7 @@ _STORE = "MLFLOW_TRACKING_URI"
 #: A server that dies during the work is not asked again for minutes.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 #: Whether a server is there at all is known sooner: nothing has been done yet that a longer wait could save.
-_FIRST_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
+_FIRST_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 #: What a network says, found in MLflow's longer words, and how people say it.
 _NETWORK = {
     "Connection refused": "nothing listens there",
@@ -96,12 +96,12 @@ def _reach(mlflow: Any, uri: str) -> None:
 
 
 def _open_file(uri: str) -> None:
-    """Open an SQLite store for writing and change nothing: MLflow would try for two minutes where that fails."""
+    """Open an SQLite store and change nothing: MLflow would try for two minutes where that fails."""
     path = uri.removeprefix("sqlite:///").partition("?")[0]
     if uri.startswith("sqlite:///") and not path.startswith("file:"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=20)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("PRAGMA schema_version")
 
 
 @contextmanager
@@ -177,9 +177,9 @@ def _numbers(figures: dict[str, Any], prefix: str) -> Iterator[tuple[str, float]
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, or its name."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    """Return the first line of what an error says, or its name; SQLAlchemy's preface says nothing of the error."""
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("(raised as a result of")]
+    return lines[0] if lines else type(error).__name__
 
 
 def without_password(uri: str) -> str:
