@@ -61,7 +61,7 @@ def acceptance_rate(mean: float, n: int) -> float:
             value = 1.0 + alpha * value
         step = (value - mean) / slope
         alpha = min(alpha - step, 1.0)
-        if abs(step) < 1e-12:
+        if abs(step) < 1e-7:  # convergence is quadratic: what is left is about the square of the last step
             break
     return alpha
 

@@ -5,6 +5,8 @@ Works for chains and trees alike because it looks at tokens per step only.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from laps_sd.scheduler.posterior_base import PosteriorBase, PosteriorSettings
 from laps_sd.scheduler.posterior_math import acceptance_rate, mean_tokens, tokens_variance
 
@@ -36,7 +38,9 @@ class ShrunkenMeanPosterior(PosteriorBase):
         super().__init__(settings, max_correct_drafts)
         self._prior = prior_mean
         self._strength = strength
-        self._unit_variance = settings.dispersion * geometric_variance(prior_mean, max_correct_drafts)
+        # Solving for α costs more than the rest of a new request's state together, and a thousandth of a token is far
+        # below what a prior can know: priors share their variances.
+        self._unit_variance = settings.dispersion * _shared_variance(round(prior_mean, 3), max_correct_drafts)
         self._weight = 0.0  # discounted number of steps
         self._tokens = 0.0  # discounted sum of tokens
         self._proposed = 0.0  # discounted sum of proposed drafts
@@ -62,6 +66,11 @@ class ShrunkenMeanPosterior(PosteriorBase):
 
     def _step_variance(self) -> float:
         return self._unit_variance
+
+
+@lru_cache(maxsize=16_384)
+def _shared_variance(mean: float, n: int | None) -> float:
+    return geometric_variance(mean, n)
 
 
 def geometric_variance(mean: float, n: int | None) -> float:

@@ -127,12 +127,9 @@ class SurvivalCurve:
         float
             At least 1 (a request that still runs needs one more token); 0 when ``g`` has reached ``cap``.
         """
-        if cap is not None:
-            if g >= cap:
-                return 0.0
-            if cap < MAX_TOKENS:
-                return max(1.0, (self._sum_from(g) - self._sum_from(cap)) / self.survive(g))
-        return max(1.0, self._sum_from(g) / self.survive(g))
+        if cap is not None and g >= cap:
+            return 0.0
+        return self._mean(self._sum_from(g), self.survive(g), cap)
 
     def quantile(self, q: float, g: int = 0) -> float:
         """Remaining tokens r with P(L <= g + r | L > g) = q, for 0 <= q < 1."""
@@ -162,16 +159,17 @@ class SurvivalCurve:
         """
         if cap is not None and g >= cap:
             return 0.0
-        best = self.mean(g, cap)
-        if g >= self._edges[-1]:
-            return best
-        i = bisect_right(self._edges, g) - 1
+        edges, survival = self._edges, self._survival
         here, alive = self._sum_from(g), self.survive(g)
+        best = self._mean(here, alive, cap)
+        if g >= edges[-1]:
+            return best
+        i = bisect_right(edges, g) - 1
         horizon = self._horizon or self._best_horizons()
         # The hazard rises inside a bucket, so the best horizon ends at an edge: the next one, or that of a neighbour.
-        for j in {i + 1, horizon[i], horizon[i + 1]}:
-            if i < j < len(self._edges) and (cap is None or self._edges[j] < cap):
-                ends = alive - self._survival[j]
+        for j in (i + 1, horizon[i], horizon[i + 1]):
+            if i < j < len(edges) and (cap is None or edges[j] < cap):
+                ends = alive - survival[j]
                 if ends > 0:
                     best = min(best, (here - self._expected[j]) / ends)
         return max(best, 1.0)
@@ -187,8 +185,16 @@ class SurvivalCurve:
     def __repr__(self) -> str:
         return f"SurvivalCurve(mean={self.mean():.1f} tokens, edges 0..{self._edges[-1]})"
 
+    def _mean(self, here: float, alive: float, cap: int | None) -> float:
+        """Expected tokens up to ``cap`` of a request that is ``alive`` with ``here`` as the sum of S from there on."""
+        if cap is not None and cap < MAX_TOKENS:
+            here -= self._sum_from(cap)
+        return max(1.0, here / alive)
+
     def _sum_from(self, g: int) -> float:
         """Sum of S(t) over t = g, g + 1, …: expected tokens beyond ``g``, times the chance to get there."""
+        if g == 0:  # where every request starts
+            return (self._expected or self._sums())[0]
         edges = self._edges
         if g >= edges[-1]:
             return self.survive(g) / self._tail_hazard
