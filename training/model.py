@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,10 @@ from laps_sd.training.loader import OUTPUTS
 _EXAMPLE_PROMPT = "Explain in 50 words why the sky is blue."
 
 
-def log_model(
-    mlflow: Any, bundle: PredictorBundle, work: Path, example: RequestRecord, register: str | None, alias: str
-) -> str | None:
-    """Log the bundle to the active run as ``bundle``, and register it when a name is given.
-
-    Returns
-    -------
-    str or None
-        ``models:/NAME@ALIAS`` when registered.
-    """
+def log_model(mlflow: Any, bundle: PredictorBundle, example: RequestRecord) -> str:
+    """Log the bundle to the active run as ``bundle`` and return the model's URI."""
     import pandas as pd
 
-    bundle.save(work)
     row = {
         "prompt": _EXAMPLE_PROMPT,
         "prompt_tokens": 20,
@@ -36,21 +28,24 @@ def log_model(
         "model": example.model or "model",
         "turns": 0,
     }
-    with warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(prefix="laps-sd-train-") as work, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow comments on whole-number columns and on the environment
         info = mlflow.pyfunc.log_model(
             name="bundle",
             loader_module="laps_sd.training.loader",
-            data_path=str(work),
+            data_path=str(bundle.save(Path(work) / "bundle")),
             signature=_signature(mlflow),
             input_example=pd.DataFrame([row]),
             pip_requirements=[f"laps-sd=={laps_sd.__version__}"],
-            registered_model_name=register,
         )
-    if register is None:
-        return None
-    mlflow.MlflowClient().set_registered_model_alias(register, alias, str(info.registered_model_version))
-    return f"models:/{register}@{alias}"
+    return str(info.model_uri)
+
+
+def register_model(mlflow: Any, uri: str, name: str, alias: str) -> str:
+    """Make the logged model the newest version of ``name``, give it the alias, and return ``models:/NAME@ALIAS``."""
+    version = mlflow.register_model(uri, name).version
+    mlflow.MlflowClient().set_registered_model_alias(name, alias, str(version))
+    return f"models:/{name}@{alias}"
 
 
 def _signature(mlflow: Any) -> Any:

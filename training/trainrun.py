@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ from laps_sd.predictors import PredictorBundle, fit_bundle
 from laps_sd.predictors.fit import usable
 from laps_sd.predictors.metrics import length_metrics
 from laps_sd.predictors.store import check_target
+from laps_sd.training.checks import check_model, check_names
 from laps_sd.training.inputs import log_data_set, read_data
 from laps_sd.training.judge import Evaluation, common_grid, judge, lengths_of
-from laps_sd.training.model import log_model
+from laps_sd.training.model import log_model, register_model
 from laps_sd.training.oof import predict_records, priors_from
 from laps_sd.training.plots import learning_curve, log_plots
 from laps_sd.training.tracking import log_numbers, logged_run, tracking
@@ -84,7 +84,7 @@ def train(
 
     The metrics come from a model fitted without the validation split (a fifth of the groups). The bundle is then
     fitted on everything; from 40,000 training requests on it is the very model that was judged. Nothing is written
-    to ``out`` before all of it has worked.
+    to ``out`` before it is logged, and it is registered last.
 
     Parameters
     ----------
@@ -112,15 +112,17 @@ def train(
     tell = progress or (lambda _: None)
     target = Path(out)
     check_target(target)
+    check_names(experiment, register, alias)
+    check_model(features, predictor, encoder)
     tell("read")
     records = usable(read_data(data))
     _check(records)
+    fitted, held_out = split(records, _VALIDATION_SHARE, seed)
     options = {"features": features, "predictor": predictor, "encoder": encoder, "seed": seed}
     with tracking(tracking_uri) as mlflow, logged_run(mlflow, experiment, f"train {target.name}") as run:
         mlflow.log_params({"kind": "train", **options, "laps_sd": laps_sd.__version__})
         log_data_set(mlflow, records, data, "training")
         tell("fit without the validation split")
-        fitted, held_out = split(records, _VALIDATION_SHARE, seed)
         first = fit_bundle(fitted, **options)
         priors = priors_from(first, held_out)
         evaluation = judge(held_out, predict_records(first, held_out), first, priors, seed=seed)
@@ -135,11 +137,12 @@ def train(
         log_numbers(mlflow, evaluation.figures)
         mlflow.log_dict(evaluation.figures, "evaluation.json")
         log_plots(mlflow, evaluation, "plots", {"learning_curve": learning_curve(curve)} if curve else None)
-        with tempfile.TemporaryDirectory(prefix="laps-sd-train-") as work:
-            uri = log_model(mlflow, bundle, Path(work) / "bundle", records[0], register, alias)
+        model = log_model(mlflow, bundle, records[0])
         bundle.manifest["mlflow_run_id"] = run.info.run_id
         bundle.save(target)
-        return TrainResult(run.info.run_id, target, experiment, evaluation.figures, uri)
+        # Last: servers follow the alias, which must never name the model of a run that failed.
+        registered = register_model(mlflow, model, register, alias) if register else None
+        return TrainResult(run.info.run_id, target, experiment, evaluation.figures, registered)
 
 
 def _check(records: Sequence[RequestRecord]) -> None:
@@ -153,7 +156,10 @@ def _check(records: Sequence[RequestRecord]) -> None:
             "collect with a larger max_new_tokens"
         )
     if len({r.output_tokens for r in records if not r.censored}) < 2:
-        raise InputError("all output lengths are equal: there is nothing to predict; check output_tokens in the data")
+        raise InputError(
+            "all requests that ended by themselves have the same output length: there is nothing to predict; "
+            "check output_tokens in the data"
+        )
 
 
 def _learning_curve(

@@ -3,6 +3,7 @@
 import json
 
 import mlflow
+import msgspec
 import pytest
 
 from laps_sd.data import PromptRequest, write_records
@@ -59,6 +60,29 @@ def test_with_many_requests_the_judged_model_is_the_bundle(trace, store, tmp_pat
     monkeypatch.setattr("laps_sd.training.trainrun._CURVE_ROWS", 0)
     result = train([trace], tmp_path / "bundle", predictor="constant", tracking_uri=store, experiment="tests")
     assert PredictorBundle.load(result.bundle).manifest["training"]["n"] + result.metrics["n"] == 100
+
+
+def test_no_alias_moves_to_a_model_whose_bundle_was_not_written(trained, trace, store, client, tmp_path, monkeypatch):
+    before = client.get_model_version_by_alias("lengths", "champion").version
+    real = PredictorBundle.save
+
+    def full_disk(bundle, target):
+        if target == tmp_path / "bundle":
+            raise WorkError("the disk is full")
+        return real(bundle, target)
+
+    monkeypatch.setattr(PredictorBundle, "save", full_disk)
+    with pytest.raises(WorkError, match="full"):
+        train([trace], tmp_path / "bundle", predictor="constant", register="lengths", tracking_uri=store)
+    assert client.get_model_version_by_alias("lengths", "champion").version == before
+
+
+def test_prompts_of_one_group_are_refused_before_any_run(records, store, client, tmp_path):
+    alike = [msgspec.structs.replace(r, group="one") for r in records]
+    before = len(runs(client))
+    with pytest.raises(InputError, match="at least two groups"):
+        train(alike, tmp_path / "bundle", tracking_uri=store)
+    assert len(runs(client)) == before
 
 
 def test_the_run_is_finished_with_parameters_metrics_data_set_and_plots(trained, client):
@@ -152,7 +176,7 @@ class TestRefusals:
     def test_a_constant_target(self, records, tmp_path, store):
         same = [r.replace(output_tokens=7, verify_steps=None, correct_drafts_histogram=None, accept_lengths=None)
                 for r in records]  # fmt: skip
-        self.refuse(same, tmp_path, store, "equal")
+        self.refuse(same, tmp_path, store, "the same output length")
 
     def test_not_a_number_in_the_data(self, records, tmp_path, store, trace):
         path = tmp_path / "rows.jsonl"
