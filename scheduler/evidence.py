@@ -86,7 +86,7 @@ class Evidence:
         self._finished += 1
         if self._finished < self._next_look:
             return False
-        self._next_look += max(_LOOK_EVERY, self._finished // 8)
+        self._next_look += max(_LOOK_EVERY, min(self._finished // 8, self._settings.memory))
         self._look()
         return True
 
@@ -119,7 +119,7 @@ class Evidence:
         exposed = np.convolve(widths * survived_half[:-1], _SMOOTHING, "same")
         # Where few requests were seen the hazard is that of a memoryless length with the mean of all: no reason to
         # believe that who has run long is nearer to the end, or farther from it.
-        mean = (self._tokens + _PRIOR_MEAN) / (self._finished + 1)
+        mean = (self._tokens + _PRIOR_MEAN) / (sum(self._ended) + 1)
         hazard = (ended + _PRIOR_ENDS) / (exposed + _PRIOR_ENDS * mean)
         survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
         self.population = SurvivalCurve(_EDGES, survival)
@@ -127,3 +127,4 @@ class Evidence:
         if self._at_risk[0] > self._settings.memory * 4:
             self._at_risk = [v / 2 for v in self._at_risk]
             self._ended = [v / 2 for v in self._ended]
+            self._tokens, self._steps = self._tokens / 2, self._steps / 2

@@ -84,3 +84,22 @@ def test_old_evidence_fades():
         n = 1 + i * 37 % 200
         live(evidence, n, predicted_steps=float(n))
     assert evidence.trust == Settings().most_trust
+
+
+def test_evidence_is_looked_at_and_fades_alike_after_weeks():
+    """A server that has answered for long must notice a drift as fast as a young one."""
+    evidence = Evidence(Settings(memory=64))
+    looks = []
+    for i in range(20_000):
+        state = new_request(i, 5, prediction=Prediction(SurvivalCurve.exponential(50)))
+        state.predicted_steps = state.steps = state.generated = 1 + i * 37 % 200
+        if evidence.finished(state):
+            looks.append(i)
+    assert np.diff(looks).max() <= 64
+    accept_length = evidence.accept_length
+    for _ in range(600):
+        for _ in range(100):
+            evidence.stepped(3)
+        live(evidence, 1)
+    assert evidence.accept_length > accept_length
+    assert evidence.accept_length == pytest.approx(3.0, rel=0.1)
