@@ -3,7 +3,7 @@
 from laps_sd.data.builtin import builtin_trace
 from laps_sd.data.canonical import CanonicalPrompt, canonical, canonical_prompt
 from laps_sd.data.collecting import CollectSummary, collect
-from laps_sd.data.groups import group_folds, group_of, groups_of, split
+from laps_sd.data.groups import group_folds, group_names, group_of, groups_of, split
 from laps_sd.data.prompt import Prompt
 from laps_sd.data.reading import iter_records, read_records
 from laps_sd.data.request import PromptRequest
@@ -21,6 +21,7 @@ __all__ = [
     "canonical_prompt",
     "collect",
     "group_folds",
+    "group_names",
     "group_of",
     "groups_of",
     "iter_records",

@@ -55,6 +55,12 @@ def groups_of(records: Sequence[RequestRecord]) -> NDArray[np.int64]:
     return joined.numbered()
 
 
+def group_names(records: Sequence[RequestRecord]) -> list[str]:
+    """Return the group of each record by name: what :func:`group_of` says of the group's first record."""
+    first: dict[int, str] = {}
+    return [first.setdefault(int(g), group_of(r)) for g, r in zip(groups_of(records), records, strict=True)]
+
+
 def group_folds(records: Sequence[RequestRecord], k: int, seed: int) -> list[NDArray[np.int64]]:
     """Return the test rows of each of ``k`` folds: every row once, every group in one fold, sizes nearly equal.
 

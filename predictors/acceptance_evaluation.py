@@ -17,13 +17,14 @@ from laps_sd.predictors.acceptance import AcceptancePrior, PromptAcceptance
 from laps_sd.predictors.acceptance_fit import fit_acceptance
 from laps_sd.predictors.acceptance_runs import has_acceptance, run_keys, step_tokens
 from laps_sd.predictors.acceptance_strength import CHECKPOINTS, LEAST_REST
+from laps_sd.scheduler import Settings
 from laps_sd.scheduler.posterior import AcceptancePosterior, make_posterior
 
 LEVEL = 0.8
 
 
 def evaluate_acceptance(
-    records: Sequence[RequestRecord], priors: Sequence[AcceptancePrior], *, stability: float = 0.35
+    records: Sequence[RequestRecord], priors: Sequence[AcceptancePrior], *, stability: float = Settings().stability
 ) -> dict[str, Any] | None:
     """Judge priors, and the posteriors that grow from them.
 
@@ -34,7 +35,7 @@ def evaluate_acceptance(
     priors : sequence of AcceptancePrior
         What was believed about each before it ran.
     stability : float
-        Relative width at which a posterior counts as perceptible.
+        Relative width at which a posterior counts as perceptible; default: that of the scheduler.
 
     Returns
     -------

@@ -10,10 +10,16 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from laps_sd.data import PromptRequest, RequestRecord, group_of
+from laps_sd.data import PromptRequest, RequestRecord, group_names
 from laps_sd.errors import InputError
 from laps_sd.predictors.acceptance import AcceptanceRun, KernelSpace, PromptAcceptance
-from laps_sd.predictors.acceptance_runs import RunKey, has_acceptance, run_keys, step_tokens
+from laps_sd.predictors.acceptance_runs import (
+    RunKey,
+    has_acceptance,
+    run_keys,
+    step_tokens,
+    verify_steps_of,
+)
 from laps_sd.predictors.acceptance_strength import fit_strength
 from laps_sd.predictors.buckets import Floats, Ints
 from laps_sd.predictors.featurefit import PromptFeatures
@@ -64,6 +70,7 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         *,
         runs: Sequence[RunKey] | None = None,
         steps: Sequence[NDArray[Any]] | None = None,
+        counts: Sequence[int] | None = None,
         ordered: bool = True,
         groups: NDArray[Any] | None = None,
     ) -> Self:
@@ -77,6 +84,8 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
             The run of each request; one run when None.
         steps : sequence of arrays, optional
             Tokens of each verify step of each request; without them priors get a default strength.
+        counts : sequence of int, optional
+            Verify steps of each request, where ``steps`` do not show them.
         ordered : bool
             Whether ``steps`` are in the order in which they happened.
         groups : array, shape (n,), optional
@@ -90,6 +99,7 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         requests, tokens = _checked(X, y)
         keys = [RunKey(None, None, None)] * len(requests) if runs is None else list(runs)
         sequences = [np.empty(0)] * len(requests) if steps is None else list(steps)
+        shown = np.array([len(s) for s in sequences] if counts is None else counts, dtype=np.float64)
         places: dict[RunKey, list[int]] = {}
         for i, key in enumerate(keys):
             places.setdefault(key, []).append(i)
@@ -100,6 +110,7 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
                 None if points is None else points[rows],
                 tokens[rows],
                 [sequences[i] for i in rows],
+                shown[rows],
                 ordered,
                 None if groups is None else np.asarray(groups)[rows],
             )
@@ -127,11 +138,12 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         points: Floats | None,
         tokens: Floats,
         steps: list[NDArray[Any]],
+        counts: Floats,
         ordered: bool,
         groups: NDArray[Any] | None,
     ) -> AcceptanceRun:
         logs = _without_outliers(np.log(tokens))
-        weight = _weights(steps)
+        weight = _weights(counts)
         center = float(np.average(logs, weights=weight))
         kernel, held_out = None, np.full(len(logs), center)
         parts = grouped_folds(groups, len(logs), self.folds, self.seed)
@@ -175,8 +187,9 @@ def fit_acceptance(
         [r.accept_length or 1.0 for r in rows],
         runs=run_keys(rows),
         steps=[step_tokens(r, random) for r in rows],
+        counts=[verify_steps_of(r) for r in rows],
         ordered=ordered,
-        groups=np.array([group_of(r) for r in rows]),
+        groups=np.array(group_names(rows)),
     )
     return estimator.model_
 
@@ -199,9 +212,8 @@ def _fit_deviation(
     return scaled, share * held_out
 
 
-def _weights(steps: Sequence[NDArray[Any]]) -> Floats:
+def _weights(counts: Floats) -> Floats:
     """Weight of each request: the mean of a few steps says little about a request's acceptance."""
-    counts = np.array([float(len(tokens)) for tokens in steps])
     return counts / (counts + _HALF_WEIGHT_STEPS) if counts.any() else np.ones(len(counts))
 
 

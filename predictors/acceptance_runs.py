@@ -67,3 +67,10 @@ def step_tokens(record: RequestRecord, random: np.random.Generator | None = None
 def has_acceptance(record: RequestRecord) -> bool:
     """Return whether a record says how many tokens its verify steps gave."""
     return record.accept_length is not None
+
+
+def verify_steps_of(record: RequestRecord) -> int:
+    """Return how many verify steps a record's acceptance was seen over, in order or not; 0 where it does not say."""
+    if record.accept_lengths is not None:
+        return len(record.accept_lengths)
+    return sum(record.correct_drafts_histogram or ()) or record.verify_steps or 0

@@ -17,7 +17,7 @@ from laps_sd.data import RequestRecord
 from laps_sd.predictors.acceptance import AcceptancePrior
 from laps_sd.predictors.acceptance_evaluation import LEVEL, feed, proposed_drafts, start
 from laps_sd.predictors.acceptance_runs import step_tokens
-from laps_sd.scheduler import SurvivalCurve
+from laps_sd.scheduler import Settings, SurvivalCurve
 from laps_sd.scheduler.posterior import AcceptancePosterior
 
 CHECKPOINTS = (0, 8, 16, 32)
@@ -43,7 +43,7 @@ def evaluate_execution_time(
     priors: Sequence[AcceptancePrior],
     curves: Sequence[SurvivalCurve],
     *,
-    stability: float = 0.35,
+    stability: float = Settings().stability,
 ) -> dict[str, Any] | None:
     """Judge estimates of the remaining verify steps.
 

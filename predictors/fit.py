@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import laps_sd
-from laps_sd.data import PromptRequest, RequestRecord, group_of
+from laps_sd.data import PromptRequest, RequestRecord, group_names
 from laps_sd.errors import InputError, WorkError
 from laps_sd.predictors.acceptance_fit import fit_acceptance
 from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptLength
@@ -61,7 +61,7 @@ def fit_bundle(
         requests,
         np.array([r.output_tokens for r in rows], dtype=np.float64),
         censored=np.array([r.censored for r in rows], dtype=np.bool_),
-        groups=np.array([group_of(r) for r in rows]),
+        groups=np.array(group_names(rows)),
     )
     shared = length.model_.features if isinstance(length.model_, HazardCurves) else None
     acceptance = fit_acceptance(rows, shared, seed)

@@ -17,6 +17,7 @@ _PINBALL_LEVELS = np.arange(1, 10) / 10.0
 
 KEYS = (
     "n",
+    "n_ended",
     "kendall_tau",
     "spearman",
     "mae_tokens",
@@ -46,14 +47,14 @@ def length_metrics(tokens: Floats, censored: Bools, survival: Floats, edges: Int
     -------
     dict
         ``KEYS``. The point estimate is the median. Everything but ``n``, ``c_index`` and ``integrated_brier`` is
-        over the requests that ended by themselves; a figure that cannot be computed (one request, a constant
+        over the ``n_ended`` requests that ended by themselves, which are the shorter ones where many were cut; a figure that cannot be computed (one request, a constant
         prediction's order) is None.
     """
     ended = ~censored
     actual, median = tokens[ended], quantiles(survival[ended], edges, 0.5)
     low, high = np.floor(quantiles(survival[ended], edges, 0.1)), np.ceil(quantiles(survival[ended], edges, 0.9))
     if not len(actual):
-        return {**dict.fromkeys(KEYS), "n": len(tokens)}
+        return {**dict.fromkeys(KEYS), "n": len(tokens), "n_ended": 0}
     error = np.abs(median - actual)
     logs = np.abs(np.log(np.maximum(median, 1.0)) - np.log(actual))
     values = {
@@ -68,7 +69,7 @@ def length_metrics(tokens: Floats, censored: Bools, survival: Floats, edges: Int
         "coverage_80": float(((actual >= low) & (actual <= high)).mean()),
         "width_80_tokens": float((high - low).mean()),
     }
-    return {"n": len(tokens), **values}
+    return {"n": len(tokens), "n_ended": len(actual), **values}
 
 
 def _order(statistic: Any, predicted: Floats, actual: Floats) -> float | None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laps_sd.data import RequestRecord, group_folds, groups_of, split
+from laps_sd.data import RequestRecord, group_folds, group_names, groups_of, split
 from laps_sd.data.groups import normalised
 from laps_sd.errors import InputError
 
@@ -63,6 +63,11 @@ def test_the_same_words_belong_together_even_in_two_named_groups():
         record(3, "More", "b"),
     ]
     assert groups_of(rows).tolist() == [0, 0, 0, 0]
+
+
+def test_a_group_is_named_by_its_first_record():
+    rows = [record(0, "Same words", "a"), record(1, "same WORDS.", "b"), record(2, "More", "b"), record(3, "Else", "c")]
+    assert group_names(rows) == ["group:a", "group:a", "group:a", "group:c"]
 
 
 def test_chains_of_near_duplicates_are_one_group():

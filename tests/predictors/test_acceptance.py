@@ -154,6 +154,15 @@ def test_histograms_alone_are_enough(fresh):
     assert error(means, fresh) < 0.8 * error(np.full(len(fresh), np.exp(run.center)), fresh)
 
 
+def test_histograms_beside_ordered_steps_are_not_lost(trained, fresh):
+    """A handful of collected requests beside a large export of the server."""
+    export = [r.replace(accept_lengths=None) for r in trained]
+    (alone,), (both,) = fit_acceptance(export).runs, fit_acceptance([*export, *draw_runs(5, seed=11)]).runs
+    assert both.center == pytest.approx(alone.center, abs=0.03)
+    means, _ = fit_acceptance([*export, *draw_runs(5, seed=11)]).predict_prior(requests_of(fresh))
+    assert error(means, fresh) < 0.8 * error(np.full(len(fresh), np.exp(both.center)), fresh)
+
+
 def test_an_unknown_draft_gets_the_average_and_little_weight(model, fresh):
     means, strengths = model.predict_prior(requests_of(fresh), draft="never seen")
     assert means == pytest.approx(np.exp(model.runs[0].center))

@@ -40,6 +40,7 @@ def test_what_cannot_be_computed_is_none_and_never_nan():
         tokens = np.full(n, 30.0)
         figures = length_metrics(tokens, np.full(n, cut), sharp(tokens), EDGES)
         assert figures["n"] == n
+        assert figures["n_ended"] == (0 if cut else n)
         assert all(v is None or math.isfinite(v) for v in figures.values())
 
 
