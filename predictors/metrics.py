@@ -47,8 +47,8 @@ def length_metrics(tokens: Floats, censored: Bools, survival: Floats, edges: Int
     -------
     dict
         ``KEYS``. The point estimate is the median. Everything but ``n``, ``c_index`` and ``integrated_brier`` is
-        over the ``n_ended`` requests that ended by themselves, which are the shorter ones where many were cut; a figure that cannot be computed (one request, a constant
-        prediction's order) is None.
+        over the ``n_ended`` requests that ended by themselves, which are the shorter ones where many were cut; a
+        figure that cannot be computed (one request, a constant prediction's order) is None.
     """
     ended = ~censored
     actual, median = tokens[ended], quantiles(survival[ended], edges, 0.5)
