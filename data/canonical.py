@@ -7,9 +7,10 @@ system prompts differ from server to server and say nothing about the length of 
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
+
+from laps_sd.data.normal import normal_form
 
 
 class Tokenizer(Protocol):
@@ -32,14 +33,18 @@ class CanonicalPrompt(NamedTuple):
 
 
 class _Markup(NamedTuple):
-    """How a family of chat templates writes a user turn: the text starts with ``start``, each turn matches ``turn``."""
+    """How a family of chat templates writes a user turn: the text starts with ``start``, each turn matches ``turn``.
+
+    Any client can send any text, and it is searched in the server's event loop: in ``start`` nothing may repeat
+    before something that repeats as well, and ``turn`` may not fail once its opening is found.
+    """
 
     start: re.Pattern[str]
     turn: re.Pattern[str]
 
 
 def _markup(start: str, turn: str) -> _Markup:
-    return _Markup(re.compile(r"\s*" + start), re.compile(turn, re.DOTALL))
+    return _Markup(re.compile(start), re.compile(turn, re.DOTALL))
 
 
 _MARKUPS = (
@@ -67,11 +72,12 @@ _MARKUPS = (
     # Phi 3, Zephyr
     _markup(r"<\|(?:system|user)\|>\n", r"<\|user\|>\n(.*?)(?:<\|end\|>|</s>|<\|assistant\|>|\Z)"),
     # Llama 2, Mistral; a system prompt sits inside the first user turn
-    _markup(r"(?:<s>\s*)?\[INST\]", r"\[INST\]\s*(?:<<SYS>>.*?<</SYS>>)?(.*?)(?:\[/INST\]|\Z)"),
+    _markup(r"(?:<s>\s*)?\[INST\]", r"\[INST\]\s*(.*?)(?:\[/INST\]|\Z)"),
     # Vicuna
     _markup(r"A chat between .*?USER: ", r"USER: (.*?)(?: ?ASSISTANT:|\Z)"),
 )
 
+_SYSTEM = ("<<SYS>>", "<</SYS>>")
 _SENTINEL = "\ue000laps-sd\ue000"
 
 
@@ -141,24 +147,27 @@ def message_text(message: Mapping[str, Any]) -> str:
     return "\n".join(str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part)
 
 
-def normal_form(text: str) -> str:
-    """Return the text as a tokenizer hands it back: composed Unicode (NFC), line feeds, no blank ends."""
-    return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
-
-
 def _last(user_texts: Iterable[str]) -> CanonicalPrompt:
-    said = [normal_form(text) for text in user_texts]
-    return CanonicalPrompt(said[-1] if said else "", max(0, len(said) - 1))
+    said = list(user_texts)
+    return CanonicalPrompt(normal_form(said[-1]) if said else "", max(0, len(said) - 1))
 
 
 def _unwrap(text: str, tokenizer: Tokenizer | None) -> CanonicalPrompt:
+    templated = text.lstrip()
     for markup in _MARKUPS:
-        if markup.start.match(text):
-            turns = markup.turn.findall(text)
+        if markup.start.match(templated):
+            turns = markup.turn.findall(templated)
             if turns:
-                return _last(turns)
+                return _last([*turns[:-1], _without_system(turns[-1])])
     inner = _unwrap_with(tokenizer, text) if tokenizer is not None else None
     return _last([text if inner is None else inner])
+
+
+def _without_system(turn: str) -> str:
+    """Return a user turn without the system prompt that Llama 2 puts before it."""
+    opening, closing = _SYSTEM
+    end = turn.find(closing) if turn.startswith(opening) else -1
+    return turn if end < 0 else turn[end + len(closing) :]
 
 
 def _unwrap_with(tokenizer: Tokenizer, text: str) -> str | None:

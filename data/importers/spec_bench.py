@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from laps_sd.data.badrows import Tolerance
-from laps_sd.data.canonical import normal_form
 from laps_sd.data.importers.options import ImportOptions, count_tokens
+from laps_sd.data.normal import normal_form
 from laps_sd.data.rows import Row, iter_rows
 from laps_sd.errors import InputError
 
