@@ -80,7 +80,11 @@ def create_tokenized_object(
     tokenized: Any, self: Any, obj: Any, input_text: str | None, input_ids: list[int] | None, *_rest: Any, **_named: Any
 ) -> None:
     """Hook after ``TokenizerManager._create_tokenized_object``; SGLang's health checks are nobody's workload."""
-    if _side is not None and isinstance(obj, GenerateReqInput) and not is_health_check_generate_req(obj):
+    if _side is None or not isinstance(obj, GenerateReqInput):
+        return
+    if is_health_check_generate_req(obj):  # told by the rid alone, which any client may choose
+        _side.pass_by(tokenized)
+    else:
         _side.on_tokenized(tokenized, self.tokenizer, obj, input_text, input_ids)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from laps_sd.data import PromptRequest, canonical
 from laps_sd.scheduler import Prediction
-from laps_sd.serving.hints import apply_hints, read_hints
+from laps_sd.serving.hints import Hints, apply_hints, read_hints
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import TokenizerMetrics
 from laps_sd.serving.names import META_KEY
@@ -82,23 +82,28 @@ class TokenizerSide:
     ) -> None:
         """Attach our numbers to a request that goes to the scheduler; never raises."""
         arrival_s = perf_counter() - self._started
-        params = tokenized.sampling_params
-        request = prediction = None
-        priority = 0
+        params, request, carried = tokenized.sampling_params, None, Carried()
         try:
+            can_carry = load_onto(params, carried)  # whatever fails from here on: what a client forged is gone
             facts = self._look_at_server()
-            hints = read_hints(params.custom_params, self._config.hints)
-            if hints.rejected and self._metrics is not None:
-                self._metrics.rejected_hints(hints.rejected)
-            priority = hints.priority
+            hints = self._hints(params.custom_params)
+            carried = Carried(priority=hints.priority)
             request = as_request(params, tokenizer, text, token_ids, facts.model)
-            prediction = self._predict(request, facts)
-            prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
+            if can_carry:
+                prediction = self._predict(request, facts)
+                prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
+                carried = Carried(prediction, hints.priority)
+            else:
+                self._count("custom_params")
         except Exception as error:  # the client must not learn of our troubles
             self._count("failed")
             logger.warning("laps-sd: a request goes unpredicted (%s: %s)", type(error).__name__, error)
-        load_onto(params, Carried(prediction, priority))
-        obj.laps_sd = Pending(request, prediction, arrival_s)
+        load_onto(params, carried)
+        obj.laps_sd = Pending(request, carried.prediction, arrival_s)
+
+    def pass_by(self, tokenized: Any) -> None:
+        """Let a request through without numbers of ours, and without those that a client forged."""
+        load_onto(tokenized.sampling_params, Carried())
 
     def on_finished(
         self, meta_info: dict[str, Any], obj: Any, fields: dict[str, Any], finish_reason: dict[str, Any] | None
@@ -126,6 +131,12 @@ class TokenizerSide:
             self._facts = self._make_facts()
             self._metrics = self._make_metrics()
         return self._facts
+
+    def _hints(self, custom_params: object) -> Hints:
+        hints = read_hints(custom_params, self._config.hints)
+        if hints.rejected and self._metrics is not None:
+            self._metrics.rejected_hints(hints.rejected)
+        return hints
 
     def _predict(self, request: PromptRequest | None, facts: ServerFacts) -> Prediction | None:
         if request is None:

@@ -27,12 +27,20 @@ class Carried:
     priority: int = 0
 
 
-def load_onto(sampling_params: Any, carried: Carried) -> None:
-    """Attach ``carried``; a copy of our key that the client sent is overwritten, its own dict is left alone."""
+def load_onto(sampling_params: Any, carried: Carried) -> bool:
+    """Attach ``carried``; a copy of our key that the client sent is overwritten, its own dict is left alone.
+
+    False: the client sent something else than a dict, which SGLang lets through. Nothing can be attached to it, it is
+    left as it is, and `take_off` finds nothing in it.
+    """
+    own = sampling_params.custom_params
+    if own is not None and not isinstance(own, Mapping):
+        return False
     wire: dict[str, Any] = {} if carried.prediction is None else dict(carried.prediction.to_wire())
     if carried.priority:
         wire["priority"] = carried.priority
-    sampling_params.custom_params = {**(sampling_params.custom_params or {}), WIRE_KEY: wire}
+    sampling_params.custom_params = {**(own or {}), WIRE_KEY: wire}
+    return True
 
 
 def take_off(sampling_params: Any) -> Carried:

@@ -128,6 +128,26 @@ def test_a_forged_prediction_is_overwritten(prediction: Any) -> None:
     assert carried.prediction.length.mean() > 300
 
 
+@pytest.mark.parametrize("own", ["text", ["laps_sd"], 7])
+def test_parameters_that_are_no_dict_fail_no_request(prediction: Any, own: Any) -> None:
+    counts, bundle = Counts(), Bundle(prediction(40))
+    request, obj = arrive(make(bundle, counts), custom_params=own)
+    assert request.sampling_params.custom_params is own
+    assert counts.seen == [("unpredicted", "custom_params")]
+    assert bundle.asked == []
+    assert obj.laps_sd.request.prompt == "Hello", "it is recorded all the same"
+
+
+def test_a_forged_prediction_is_gone_even_when_everything_fails(prediction: Any) -> None:
+    def fail() -> Any:
+        raise RuntimeError("no server")
+
+    side = TokenizerSide(None, Launch(None, None, ServingConfig()), fail)
+    request, _ = arrive(side, custom_params={WIRE_KEY: prediction(1).to_wire(), "a": 1})
+    assert take_off(request.sampling_params).prediction is None
+    assert request.sampling_params.custom_params == {"a": 1}
+
+
 FIELDS: dict[str, Any] = {
     "predicted_tokens": 40.0, "predicted_accept_length": 2.0, "accept_length": 2.5, "steps": 16, "level": 3,
     "preemptions": 1, "recomputed_tokens": 4, "priority": 0,

@@ -40,6 +40,14 @@ def test_a_client_cannot_bring_a_prediction_of_its_own(prediction: Any) -> None:
     assert take_off(params) == Carried()
 
 
+@pytest.mark.parametrize("own", ["", "text", 0, 7, False, [], [1], [["a", 1]]])
+def test_what_is_no_dict_is_left_as_it_is(prediction: Any, own: Any) -> None:
+    params = SimpleNamespace(custom_params=own)
+    assert load_onto(params, Carried(prediction(80))) is False
+    assert params.custom_params is own
+    assert take_off(params) == Carried()
+
+
 @pytest.mark.parametrize(
     "wire",
     [None, 5, [], {"edges": "x"}, {"edges": [0, 1], "survival": [2, 1]}, {"priority": "high"}, {"priority": 1.5}],
