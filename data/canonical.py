@@ -8,7 +8,9 @@ system prompts differ from server to server and say nothing about the length of 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from laps_sd.data.normal import normal_form
 
@@ -79,6 +81,9 @@ _MARKUPS = (
 
 _SYSTEM = ("<<SYS>>", "<</SYS>>")
 _SENTINEL = "\ue000laps-sd\ue000"
+#: Of longer prompts only this many token ids are decoded at each end: enough for what `normal_form` keeps, and for a
+#: template and system prompt around it.
+WINDOW_IDS = 20_000
 
 
 def canonical_prompt(
@@ -122,6 +127,10 @@ def canonical(
     tokenizer
         Decodes ``token_ids``; its chat template also unwraps a template that is not among the known ones.
 
+    Notes
+    -----
+    Of more than ``2 * WINDOW_IDS`` ids the middle is not decoded. Where it holds whole turns they are not counted.
+
     Raises
     ------
     ValueError
@@ -134,7 +143,7 @@ def canonical(
     if token_ids is not None:
         if tokenizer is None:
             raise ValueError("token ids need a tokenizer to become text")
-        text = str(tokenizer.decode(list(token_ids), skip_special_tokens=False))
+        text = _decoded(token_ids, tokenizer)
     return _unwrap(text or "", tokenizer)
 
 
@@ -145,6 +154,13 @@ def message_text(message: Mapping[str, Any]) -> str:
         return content
     parts = content if isinstance(content, list) else []
     return "\n".join(str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part)
+
+
+def _decoded(token_ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    parts = [token_ids]
+    if len(token_ids) > 2 * WINDOW_IDS:
+        parts = [token_ids[:WINDOW_IDS], token_ids[-WINDOW_IDS:]]
+    return "\n".join(str(tokenizer.decode(list(part), skip_special_tokens=False)) for part in parts)
 
 
 def _last(user_texts: Iterable[str]) -> CanonicalPrompt:
@@ -172,6 +188,37 @@ def _without_system(turn: str) -> str:
 
 def _unwrap_with(tokenizer: Tokenizer, text: str) -> str | None:
     """Return what the tokenizer's own chat template wraps around one user turn, or None when it is not there."""
+    wrap = _wrap_of(tokenizer)
+    if wrap is None:
+        return None
+    before, after = wrap
+    body = text.strip()
+    if body.startswith(before) and body.endswith(after) and len(body) >= len(before) + len(after):
+        return body[len(before) : len(body) - len(after)]
+    return None
+
+
+class _Wrap(NamedTuple):
+    """What a template puts around a user turn, as rendered for one day: some tell the model the date."""
+
+    template: Any
+    day: date
+    around: tuple[str, str] | None
+
+
+_WRAPS: WeakKeyDictionary[Tokenizer, _Wrap] = WeakKeyDictionary()
+
+
+def _wrap_of(tokenizer: Tokenizer) -> tuple[str, str] | None:
+    """Before and after a user turn; rendered once a day and template, because that takes milliseconds."""
+    template, day = getattr(tokenizer, "chat_template", None), date.today()
+    known = _WRAPS.get(tokenizer)
+    if known is None or known.day != day or known.template is not template:
+        known = _WRAPS[tokenizer] = _Wrap(template, day, _rendered(tokenizer))
+    return known.around
+
+
+def _rendered(tokenizer: Tokenizer) -> tuple[str, str] | None:
     try:
         rendered = str(
             tokenizer.apply_chat_template(
@@ -180,10 +227,7 @@ def _unwrap_with(tokenizer: Tokenizer, text: str) -> str | None:
         )
     except (ValueError, TypeError):  # no chat template, or one that wants more than a user turn
         return None
-    before, found, after = rendered.partition(_SENTINEL)
-    if not found or not (before.strip() or after.strip()):
-        return None
-    body = text.strip()
-    if body.startswith(before.strip()) and body.endswith(after.strip()):
-        return body[len(before.strip()) : len(body) - len(after.strip())]
-    return None
+    before, found, after = rendered.strip().partition(_SENTINEL)
+    # The turn's own text is stripped as well, so blanks next to it are not told apart.
+    before, after = before.strip(), after.strip()
+    return (before, after) if found and (before or after) else None

@@ -1,4 +1,9 @@
-"""Predicting one request in the tokenizer process, with a limit on how long that may hold it up."""
+"""Predicting one request in the tokenizer process, with a limit on how long that may hold up its event loop.
+
+SGLang makes the request in the event loop, so whatever waits here waits for everybody. The prompt is found before, not
+behind the deadline: a tokenizer that is given up on would still be decoding when SGLang encodes the next request with
+it, and Hugging Face's fast tokenizers then fail SGLang ("Already borrowed").
+"""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -42,7 +47,7 @@ class Outcome:
 
 
 class TimedPredictor:
-    """A bundle behind a deadline: a request waits for it a bounded time and goes on without it after that.
+    """A bundle behind a deadline: the event loop waits for it a bounded time and goes on without it after that.
 
     Parameters
     ----------

@@ -1,10 +1,14 @@
 """One prompt through /generate, completions and chat gives features the same text."""
 
+from datetime import date, timedelta
+from importlib import import_module
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from laps_sd.data import canonical, canonical_prompt
+from laps_sd.data.canonical import WINDOW_IDS
 
 ASKED = "List three rivers.\nOne per line, please: übermäßig 雨"
 EARLIER = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi! How can I help?"}]
@@ -70,6 +74,55 @@ def test_a_template_of_no_known_family_is_taken_off_with_its_tokenizer():
 
 def test_a_tokenizer_without_a_template_changes_nothing():
     assert canonical_prompt(text=ASKED, tokenizer=CharTokenizer("", "")) == ASKED
+
+
+def test_the_template_is_rendered_once_a_day_and_not_for_every_text(monkeypatch):
+    class Counting(CharTokenizer):
+        rendered = 0
+
+        def apply_chat_template(self, conversation, **options):
+            self.rendered += 1
+            return super().apply_chat_template(conversation, **options)
+
+    tokenizer = Counting("### Human: ", "\n### Robot:")
+    for text in ("### Human: Hi\n### Robot:", "Hi", " Hi "):
+        assert canonical_prompt(text=text, tokenizer=tokenizer) == "Hi"
+    assert tokenizer.rendered == 1
+    tokenizer.chat_template, tokenizer.before = "another", "### Person: "
+    assert canonical_prompt(text="### Person: Hi\n### Robot:", tokenizer=tokenizer) == "Hi"
+
+    class Tomorrow(date):
+        @classmethod
+        def today(cls):
+            return date.today() + timedelta(days=1)
+
+    monkeypatch.setattr(import_module("laps_sd.data.canonical"), "date", Tomorrow)  # not the function
+    tokenizer.before = "### 2 January\n### Person: "
+    assert canonical_prompt(text="### 2 January\n### Person: Hi\n### Robot:", tokenizer=tokenizer) == "Hi"
+
+
+def test_a_template_longer_than_the_text_is_not_taken_off():
+    assert canonical_prompt(text="ababa", tokenizer=CharTokenizer("aba", "baba")) == "ababa"
+
+
+@pytest.mark.parametrize("size", [30_000, 39_000, 60_000, 400_000])
+def test_a_long_prompt_is_the_same_through_every_endpoint_and_decoded_only_in_part(size):
+    class Counting(CharTokenizer):
+        decoded = 0
+
+        def decode(self, token_ids, **options):
+            self.decoded += len(token_ids)
+            return super().decode(token_ids, **options)
+
+    asked = "Summarise in 50 words:\n" + "caf\u00e9 " * (size // 5) + "\nOnly the facts."
+    tokenizer = Counting(*TEMPLATED["ChatML"].split("{}"))
+    text = TEMPLATED["ChatML"].format(asked)
+    expected = canonical(messages=[{"role": "user", "content": asked}])
+    assert canonical(text=text, tokenizer=tokenizer) == canonical(text=asked) == expected
+    assert canonical(token_ids=tokenizer.encode(text), tokenizer=tokenizer) == expected
+    assert canonical(token_ids=tokenizer.encode(asked), tokenizer=tokenizer) == expected
+    assert tokenizer.decoded <= 2 * 2 * WINDOW_IDS
+    assert canonical(text=expected.text) == expected
 
 
 def test_only_the_last_user_turn_counts_and_earlier_ones_are_counted():
