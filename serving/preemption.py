@@ -1,15 +1,18 @@
 """Admission and preemption: a subclass of SGLang's ``PrefillAdder`` that asks our policy.
 
-SGLang asks for a victim only when slots are full. When KV tokens are full it stops admitting before it would ask, so
-`add_one_req` is overridden: preempt, then try once more.
+SGLang asks for a victim only when slots are full, before it knows which prefix of the candidate is cached. When KV
+tokens are full it stops admitting before it would ask. So `preempt_to_schedule` only names who would give its slot, and
+`add_one_req` takes slots: when the candidate is in, or when those that give way make room for it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from sglang.srt.managers.schedule_policy import AddReqResult
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.scheduler_side import Reason, SchedulerSide
@@ -32,6 +35,23 @@ def kept() -> bool:
     return _keep_kv.get()
 
 
+def longest_shared(ids: Any, others: Iterable[Any]) -> int:
+    """Length of the longest prefix of the array ``ids`` that one of ``others`` has too."""
+    best = 0
+    for other in others:
+        most = min(len(ids), len(other))
+        if best < most and ids[: best + 1] == other[: best + 1]:  # longer than the best so far: how much?
+            low, high = best + 1, most
+            while low < high:
+                middle = (low + high + 1) // 2
+                if ids[low:middle] == other[low:middle]:
+                    low = middle
+                else:
+                    high = middle - 1
+            best = low
+    return best
+
+
 def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_keep_kv: bool) -> Any:
     """Subclass of the installed ``PrefillAdder`` that admits and preempts by ``side``'s policy.
 
@@ -44,34 +64,39 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
     """
     keep = config.preemption.keep_kv and can_keep_kv
 
+    def may_preempt(req: Any) -> bool:
+        # A beam search needs a slot for each beam, of which SGLang asks for one: one victim would not do.
+        return config.preemption.enabled and req.beam_group is None
+
     class LapsPrefillAdder(base):  # type: ignore[misc]
         """One admission round."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._passed_over = 0
+            self._giver: tuple[Any, Any] | None = None  # a candidate, and who gives its slot to it
             super().__init__(*args, **kwargs)
 
         def add_one_req(self, req: Any, has_chunked_req: bool, truncation_align_size: int | None) -> Any:
-            result = self._try(req, has_chunked_req, truncation_align_size)
-            if result is AddReqResult.NO_TOKEN and not self._is_in(req) and config.preemption.when_kv_full:
-                for victim in self._victims_for_tokens(req):
-                    self._take_slot(victim, "kv")
-                    result = self._try(req, has_chunked_req, truncation_align_size)
-                    if result is not AddReqResult.NO_TOKEN or self._is_in(req):
-                        break
+            giver = self._giver[1] if self._giver is not None and self._giver[0] is req else None
+            self._giver = None
+            retry = partial(self._try, req, has_chunked_req, truncation_align_size)
+            result = retry()
+            if self._is_in(req):
+                if giver is not None:
+                    self._take_slot(giver, "slots")
+            elif result is AddReqResult.NO_TOKEN and may_preempt(req):
+                result = self._make_room(req, giver, retry)
             if result is AddReqResult.NO_TOKEN and not self._is_in(req) and self._may_pass(req):
                 self._passed_over += 1
+                self.req_states = None  # it is counted there already
                 return AddReqResult.CONTINUE  # SGLang goes on with the next request; this one stays in the queue
             return result
 
         def preempt_to_schedule(self, req: Any) -> bool:
-            if not config.preemption.enabled:
-                return False
-            victim = side.victim(req, self._preemptible())
-            if victim is None:
-                return False
-            self._take_slot(victim, "slots")
-            return True
+            # Whether the candidate fits is known in `add_one_req` only: nobody loses a slot before.
+            victim = side.victim(req, self._preemptible()) if may_preempt(req) else None
+            self._giver = None if victim is None else (req, victim)
+            return victim is not None
 
         def _get_running_request_total_token_offset(self, req: Any) -> float:
             stock: float = super()._get_running_request_total_token_offset(req)
@@ -104,18 +129,62 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
                 if not r.finished() and r.beam_group is None and r.session is None and r.input_embeds is None
             ]
 
-        def _victims_for_tokens(self, req: Any) -> list[Any]:
-            """Victims that together make room for ``req``, the first to go first; none if they cannot."""
-            if not config.preemption.enabled:
-                return []
-            output = max(req.sampling_params.max_new_tokens - len(req.output_ids), 0)
-            missing = len(req.full_untruncated_fill_ids) - req.prefix_len + output - self.rem_total_tokens
+        def _make_room(self, req: Any, giver: Any | None, retry: Callable[[], Any]) -> Any:
+            """Take slots until ``req`` is in, or until those that may give way no longer suffice."""
+            result = AddReqResult.NO_TOKEN
+            with self._pinned(req):
+                while result is AddReqResult.NO_TOKEN and not self._is_in(req):
+                    victims = self._victims(req, giver)
+                    if not victims:
+                        break
+                    self._take_slot(victims[0], "kv" if giver is None else "slots")
+                    giver = None
+                    result = retry()
+            return result
+
+        @contextmanager
+        def _pinned(self, req: Any) -> Iterator[None]:
+            """Keep the cached prefix that SGLang matched for ``req``: releasing a victim evicts what is not locked.
+
+            The budget then does not count this prefix as free either, as SGLang's own check does not.
+            """
+            with ExitStack() as pins:
+                pins.enter_context(self._lock_node(req.last_node))
+                if req.needs_host_load_back() and isinstance(self.tree_cache, UnifiedRadixCache):
+                    pins.enter_context(self._lock_node(req.best_match_node, lock_host=True))
+                yield
+
+        def _victims(self, req: Any, giver: Any | None) -> list[Any]:
+            """Requests that together make room for ``req``, ``giver`` of its slot first; none if they cannot."""
+            missing = self._need(req) - self.rem_total_tokens
             left, victims = self._preemptible(), []
-            while missing >= 0 and (victim := side.victim(req, left)) is not None:
+            victim = giver
+            while victim is not None or missing >= 0:
+                if victim is None and config.preemption.when_kv_full:
+                    victim = side.victim(req, left)
+                if victim is None:
+                    return []
                 left.remove(victim)
                 victims.append(victim)
-                missing -= self._get_running_request_total_token_offset(victim) + victim.seqlen
-            return victims if missing < 0 else []
+                missing -= self._gain(victim, req, victims)
+                victim = None
+            return victims
+
+        def _need(self, req: Any) -> int:
+            """Tokens that SGLang wants to see free before it admits ``req``."""
+            tokens: int = len(req.full_untruncated_fill_ids) - req.prefix_len + self._swa_new_tokens(req)
+            tokens += self.per_req_token_overhead + self._request_slot_reserve_for_req(req)
+            return tokens + int(self._mamba_gap_budget_for_req(req, include_host_hit=True))
+
+        def _gain(self, victim: Any, req: Any, victims: Sequence[Any]) -> float:
+            """Tokens that ``victim`` leaves: its reserve, and its KV without what somebody who stays shares."""
+            others = [
+                r.full_untruncated_fill_ids for r in (*self.running_batch.reqs, *self.can_run_list) if r not in victims
+            ]
+            others.append(req.full_untruncated_fill_ids[: req.prefix_len])
+            held = victim.seqlen - 1  # the last token is not computed yet
+            shared = min(longest_shared(victim.full_untruncated_fill_ids, others), held)
+            return float(self._get_running_request_total_token_offset(victim) + held - shared)
 
         def _take_slot(self, victim: Any, reason: Reason) -> None:
             batch = self.running_batch
@@ -124,6 +193,8 @@ def adder_class(base: Any, side: SchedulerSide, config: ServingConfig, *, can_ke
             with keeping_kv(keep):
                 batch.release_req(index, count - 1)
             batch.filter_batch(keep_indices=[i for i in range(count) if i != index])
+            batch.batch_is_full = False  # else the next candidate preempts although a slot may be free
+            self.req_states = None  # SGLang's forecast without a radix cache: made anew from who is left
             self.preempt_list.append(victim)
             side.on_preempt(victim, victim.seqlen - 1 if keep else 0, reason)
 

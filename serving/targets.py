@@ -117,10 +117,15 @@ USED_TARGETS = (
         "give a victim's reserved tokens back to the budget",
     ),
     Target(_ADDER + ".budget_state", "call", ("self",), "may another request be tried"),
+    Target(_ADDER + "._lock_node", "call", ("self", "last_node", "lock_host"), "keep a candidate's cached prefix"),
+    Target(_ADDER + "._swa_new_tokens", "call", ("self", "req"), "tokens that a candidate needs for its output"),
+    Target(_ADDER + "._request_slot_reserve_for_req", "call", ("self", "req"), "tokens that its slot costs"),
+    Target(_ADDER + "._mamba_gap_budget_for_req", "call", ("self", "req", "include_host_hit"), "and its Mamba state"),
     Target(
         _ADDER,
         "attributes",
-        ("running_batch", "memory_budget", "can_run_list", "preempt_list", "tree_cache", "new_chunked_req"),
+        ("running_batch", "memory_budget", "can_run_list", "preempt_list", "tree_cache", "new_chunked_req",
+         "rem_total_tokens", "per_req_token_overhead", "req_states"),
         "the state of one admission round",
     ),
     Target(
@@ -129,13 +134,15 @@ USED_TARGETS = (
     Target(_BATCH + ".release_req", "call", ("self", "idx", "remaing_req_count", "offload_kv"), "take the slot"),
     Target(_BATCH + ".filter_batch", "call", ("self", "reqs_to_exclude", "keep_indices"), "drop the victim"),
     Target(_REQ + ".finished", "call", ("self",), "skip requests whose KV is freed already"),
+    Target(_REQ + ".needs_host_load_back", "call", ("self",), "keep the part of a prefix that lies in host memory"),
+    Target("sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache", "call", ("params",), "the cache that has one"),
     Target(
         _REQ,
         "attributes",
         (
             "rid", "priority", "origin_input_ids", "output_ids", "sampling_params", "is_retracted", "retraction_count",
             "prefix_len", "finished_reason", "beam_group", "session", "input_embeds", "num_matched_prefix_tokens",
-            "full_untruncated_fill_ids", "time_stats", "seqlen",
+            "full_untruncated_fill_ids", "time_stats", "seqlen", "last_node", "best_match_node",
         ),
         "what the ranking and the record read",
     ),
@@ -145,7 +152,12 @@ USED_TARGETS = (
         ("num_correct_drafts_per_req_cpu", "speculative_num_draft_tokens"),
         "correct drafts of each request, and how many were verified in this very step",
     ),
-    Target(_BATCH, "attributes", ("reqs", "extend_num_tokens", "after_idle_gap"), "which requests a step was for"),
+    Target(
+        _BATCH,
+        "attributes",
+        ("reqs", "extend_num_tokens", "after_idle_gap", "batch_is_full"),
+        "which requests a step was for, and whether a slot is free",
+    ),
     Target(
         "sglang.srt.sampling.sampling_params.SamplingParams",
         "attributes",

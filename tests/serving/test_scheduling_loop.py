@@ -30,9 +30,13 @@ class Engine:
         Size of the KV pool.
     chunk : int
         Most prompt tokens of one prefill.
+    unified : bool
+        With the prefix cache that a server has by default, instead of the simple one.
     """
 
-    def __init__(self, slots: int, kv_tokens: int, chunk: int = 4096, max_queued: int | None = None) -> None:
+    def __init__(
+        self, slots: int, kv_tokens: int, chunk: int = 4096, max_queued: int | None = None, unified: bool = False
+    ) -> None:
         import torch
         from sglang.srt.disaggregation.utils import DisaggregationMode
         from sglang.srt.managers.schedule_batch import ScheduleBatch
@@ -41,16 +45,18 @@ class Engine:
         from sglang.srt.mem_cache.cache_init_params import CacheInitParams
         from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
         from sglang.srt.mem_cache.radix_cache import RadixCache
+        from sglang.srt.mem_cache.unified_cache.components import ComponentType
+        from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
         from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
         self.kv_tokens = kv_tokens
         self.rows = ReqToTokenPool(slots, 4096, "cpu", False)
         self.allocator = TokenToKVPoolAllocator(kv_tokens, torch.float32, "cpu", SimpleNamespace(), False)
-        self.tree = RadixCache(
-            CacheInitParams(
-                disable=False, req_to_token_pool=self.rows, token_to_kv_pool_allocator=self.allocator, page_size=1
-            )
-        )
+        cache = CacheInitParams(
+            disable=False, req_to_token_pool=self.rows, token_to_kv_pool_allocator=self.allocator, page_size=1,
+            tree_components=(ComponentType.FULL,),
+        )  # fmt: skip
+        self.tree: Any = UnifiedRadixCache(cache) if unified else RadixCache(cache)
         no = SimpleNamespace
         reporter = no(enable_metrics=False, current_scheduler_metrics_enabled=False, num_retracted_reqs=0)
         self.scheduler: Any = Scheduler.__new__(Scheduler)
@@ -80,17 +86,22 @@ class Engine:
         self.aborted: list[str] = []
 
     def submit(
-        self, rid: str, *, prompt: int, tokens: int, limit: int | None = None, predicted: int | None = -1
-    ) -> Any:
-        """A request of ``prompt`` tokens that will produce ``tokens``; predicted well unless ``predicted`` is given."""
+        self, rid: str, *, prompt: int, tokens: int, limit: int | None = None, predicted: int | None = -1,
+        shared: int = 0,
+    ) -> Any:  # fmt: skip
+        """A request of ``prompt`` tokens that will produce ``tokens``; predicted well unless ``predicted`` is given.
+
+        The first ``shared`` tokens of the prompt are those of everybody; the rest hang on ``rid``.
+        """
         from sglang.srt.sampling.sampling_params import SamplingParams
 
         expected = tokens if predicted == -1 else predicted
         wire = {} if expected is None else Prediction(SurvivalCurve.lognormal(expected, 0.2)).to_wire()
         params = SamplingParams(max_new_tokens=limit or tokens, temperature=0.0, custom_params={WIRE_KEY: wire})
         params.normalize(None)
-        seed = random.Random(rid)
-        ids = array("q", [seed.randrange(1, VOCABULARY) for _ in range(prompt)])
+        everybody, own = random.Random("everybody"), random.Random(rid)
+        draws = [everybody] * min(shared, prompt) + [own] * max(prompt - shared, 0)
+        ids = array("q", [draw.randrange(1, VOCABULARY) for draw in draws])
         recv = SimpleNamespace(rid=rid)
         req = self.scheduler._create_generation_req(recv, rid, "", ids, params, vocab_size=VOCABULARY + 10)
         req.tokenizer, req.will_produce = None, tokens
@@ -389,6 +400,156 @@ def test_whatever_arrives_everybody_ends_and_no_token_leaks(engine: Any, seed: i
     assert all(len(req.output_ids) == tokens for req, tokens in reqs)
     assert it.allocator.available_size() + it.tree.evictable_size() == it.kv_tokens
     assert it.tree.protected_size() == 0
+
+
+def fill_beside_a_cached_prompt(it: Engine) -> Any:
+    """Three requests fill the KV pool beside the prompt of ``c``, which comes again: return it, waiting."""
+    it.submit("c", prompt=100, tokens=1)
+    it.run()
+    for i in range(3):
+        it.submit(f"v{i}", prompt=90, tokens=100, predicted=90)
+        it.round()
+    for _ in range(66):
+        it.round()
+    assert len(it.running.reqs) == 3
+    return it.submit("c", prompt=100, tokens=3, limit=40)
+
+
+def preemptions(it: Engine) -> int:
+    return sum(req.laps_sd.state.preemptions for req in [*it.finished, *it.running.reqs, *it.scheduler.waiting_queue])
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_a_candidates_cached_prefix_outlives_the_release_of_its_victim(engine: Any, unified: bool) -> None:
+    """Releasing a victim evicts, the oldest first: the prefix that the candidate was just matched with."""
+    it = engine(slots=4, kv_tokens=580, unified=unified)
+    candidate = fill_beside_a_cached_prompt(it)
+    it.round()
+    assert candidate in it.running.reqs
+    assert candidate.laps_sd.state.cached_tokens == 99
+    assert preemptions(it) == 1
+    it.run()
+    assert len(it.finished) == 5
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_a_cached_prefix_is_no_room_for_the_one_it_belongs_to(engine: Any, unified: bool) -> None:
+    """Counted as free it would be enough, and nobody be preempted round after round, while SGLang's check says no."""
+    it = engine(slots=4, kv_tokens=620, unified=unified)
+    candidate = fill_beside_a_cached_prompt(it)
+    it.round()
+    assert candidate in it.running.reqs
+    assert preemptions(it) == 1
+
+
+def test_who_needs_a_slot_for_every_beam_preempts_nobody(engine: Any) -> None:
+    """One slot is free, four are needed: SGLang calls that full, and one victim would not do."""
+    it = engine(slots=4, kv_tokens=2000)
+    for i in range(3):
+        it.submit(f"long{i}", prompt=20, tokens=300)
+    for _ in range(10):
+        it.round()
+    beams = it.submit("beams", prompt=5, tokens=8)
+    beams.beam_group = SimpleNamespace(beam_width=4)
+    for _ in range(5):
+        it.round()
+    assert names(it.scheduler.waiting_queue) == ["beams"]
+    assert preemptions(it) == 0
+
+
+def test_who_needs_kv_for_beams_preempts_nobody(engine: Any) -> None:
+    it = engine(slots=8, kv_tokens=420, config={"admission": {"reserve": "sglang"}})
+    it.submit("long", prompt=40, tokens=300)
+    for _ in range(20):
+        it.round()
+    it.submit("beams", prompt=100, tokens=10, limit=100).beam_group = SimpleNamespace(beam_width=2)
+    for _ in range(5):
+        it.round()
+    assert names(it.running.reqs) == ["long"]
+    assert preemptions(it) == 0
+
+
+@pytest.mark.parametrize("shared", [0, 150])
+def test_nobody_loses_a_slot_to_a_request_that_does_not_fit_then(engine: Any, shared: int) -> None:
+    """Even without the others it does not fit; those who share its prefix free no token of that."""
+    it = engine(slots=2, kv_tokens=300)
+    for i in range(2):
+        it.submit(f"long{i}", prompt=shared + 10, tokens=50, limit=60, predicted=600, shared=shared)
+        it.round()
+    it.submit("short", prompt=280, tokens=3, limit=30, predicted=2, shared=shared)
+    for _ in range(20):
+        it.round()
+    assert sorted(names(it.running.reqs)) == ["long0", "long1"]
+    assert preemptions(it) == 0
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_who_shares_a_prefix_frees_it_for_nobody(engine: Any, slots: int) -> None:
+    it = engine(slots=slots, kv_tokens=300)
+    for i in range(2):
+        it.submit(f"long{i}", prompt=160, tokens=40, limit=50, predicted=600, shared=150)
+        it.round()
+    it.submit("short", prompt=270, tokens=3, limit=40, predicted=2, shared=150)
+    for _ in range(20):
+        it.round()
+    assert preemptions(it) == 0
+
+
+def test_a_slot_that_became_free_is_not_preempted_for_again(engine: Any) -> None:
+    """The first candidate takes the KV of two and the slot of one; the second finds the other slot."""
+    it = engine(slots=3, kv_tokens=630)
+    for i in range(3):
+        it.submit(f"long{i}", prompt=100, tokens=100, predicted=600)
+        it.round()
+    for _ in range(5):
+        it.round()
+    it.submit("heavy", prompt=320, tokens=3, limit=30).priority = 1  # first in the queue
+    it.submit("light", prompt=5, tokens=3)
+    it.round()
+    assert {"heavy", "light"} <= set(names(it.running.reqs))
+    assert preemptions(it) == 2
+    it.run()
+    assert len(it.finished) == 5
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("unified", [False, True])
+def test_with_shared_prefixes_everybody_ends_too(engine: Any, unified: bool, seed: int) -> None:
+    rng = random.Random(seed)
+    config = rng.choice([{}, {"preemption": {"keep_kv": False}}, {"admission": {"reserve": "sglang"}}])
+    size = {"slots": rng.randint(2, 6), "kv_tokens": rng.choice([260, 400, 600]), "chunk": rng.choice([16, 4096])}
+    it = engine(config=config, unified=unified, **size)
+    reqs = []
+    for _ in range(40):
+        tokens = rng.choice([2, 5, 20, 60])
+        limit, predicted = rng.choice([tokens, 80]), rng.choice([-1, -1, 3, 90])
+        prompt, shared = rng.choice([10, 60, 100]), rng.choice([0, 30, 90])
+        rid = f"r{rng.randrange(8)}"  # the same again: its whole prompt is cached
+        reqs.append(
+            (it.submit(rid, prompt=prompt, tokens=tokens, limit=limit, predicted=predicted, shared=shared), tokens)
+        )
+        for _ in range(rng.randint(0, 6)):
+            it.round()
+    it.run()
+    assert [len(req.output_ids) for req, _ in reqs] == [tokens for _, tokens in reqs]
+    assert it.allocator.available_size() + it.tree.evictable_size() == it.kv_tokens
+    assert it.tree.protected_size() == 0
+
+
+def test_the_longest_shared_prefix_is_found(sglang: ModuleType) -> None:
+    from laps_sd.serving.preemption import longest_shared
+
+    rng = random.Random(0)
+    for _ in range(300):
+        lists = [array("q", [rng.randrange(2) for _ in range(rng.randint(0, 12))]) for _ in range(4)]
+        ids, *others = lists
+        best = 0
+        for other in others:
+            n = 0
+            while n < min(len(ids), len(other)) and ids[n] == other[n]:
+                n += 1
+            best = max(best, n)
+        assert longest_shared(ids, others) == best
 
 
 def kept() -> list[Any]:
