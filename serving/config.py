@@ -25,9 +25,9 @@ class PredictionConfig(_Section):
 
     timeout_ms: Annotated[float, Field(gt=0, le=10_000)] = 50.0
     """Longest that one prediction holds up the tokenizer's event loop, and with it every request that arrives or
-    streams meanwhile, milliseconds; a batch of N requests holds it up N times. A slower one is given up, and the request ranks
-    as unpredicted and is counted. Finding the prompt in what the client sent comes before, outside of this limit; its
-    cost is bounded by itself (docs/records.md, "The canonical prompt")."""
+    streams meanwhile, milliseconds; a batch of N requests holds it up N times. A slower one is given up, and the
+    request ranks as unpredicted and is counted. Finding the prompt in what the client sent comes before, outside of
+    this limit; its cost is bounded by itself (docs/records.md, "The canonical prompt")."""
 
 
 class HintsConfig(_Section):
