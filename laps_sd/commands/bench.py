@@ -53,7 +53,9 @@ def bench(
     rate: Annotated[
         float | None, typer.Option(help="Poisson arrivals per second [default: all at once].", min=1e-6)
     ] = None,
-    slots: Annotated[int, typer.Option(help="Requests that decode together (--max-running-requests).", min=1)] = 4,
+    slots: Annotated[
+        int, typer.Option(help="Requests that decode together, --max-running-requests of each server.", min=1)
+    ] = 4,
     max_new_tokens: Annotated[int, typer.Option(help="Cap on every answer, tokens.", min=1)] = 256,
     draft: Annotated[
         Literal["ngram", "standalone", "none"],

@@ -15,7 +15,8 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     args: Annotated[
-        list[str] | None, typer.Argument(help="SGLang's launch arguments to try without starting, after `--`.")
+        list[str] | None,
+        typer.Argument(metavar="-- ARGS…", help="SGLang's launch arguments to try without starting."),
     ] = None,
     bundle: Annotated[str | None, typer.Option(help="Bundle folder or MLflow URI to try.")] = None,
     config: Annotated[Path | None, typer.Option(help="File for --laps-sd-config to try.")] = None,

@@ -24,9 +24,10 @@ def serve(
     ] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Serve on the CPU stand-in (required).")] = False,
 ) -> None:
-    """Run SGLang's server on a CPU without AMX, with speculative decoding.
+    """Run SGLang's server on a CPU without AMX.
 
-    Serves the demo model (SmolLM2-135M-Instruct) unless ARGS name one with --model-path. Becomes SGLang's process:
+    Serves the demo model (SmolLM2-135M-Instruct) unless ARGS name one with --model-path, without drafts unless ARGS ask
+    for them: `--speculative-algorithm NGRAM --speculative-num-draft-tokens 8`. Becomes SGLang's process:
     its output, its signals, its exit status. On a GPU start SGLang itself: `sglang serve … --schedule-policy laps-sd`.
     """
     from laps_sd.serving.cpu import launch
