@@ -50,7 +50,7 @@ class LapsSd(Policy):
             self.place(state)
 
     def on_arrival(self, state: RequestState) -> None:
-        if state.prediction is not None and self.settings.use_length:
+        if state.prediction is not None and self.settings.use_length and not state.hinted:
             length = state.prediction.length.mean(0, state.max_new_tokens)
             state.predicted_steps = length * state.posterior.steps_per_token()
         super().on_arrival(state)

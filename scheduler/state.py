@@ -26,6 +26,8 @@ class RequestState:
     posterior : AcceptancePosterior
         Belief about its tokens per verify step.
     prediction : Prediction or None
+    hinted : bool
+        Its predicted length is the client's own word: it ranks the request, and says nothing of our predictions.
     max_new_tokens : int or None
         The client's limit.
     priority : int
@@ -72,6 +74,7 @@ class RequestState:
     deadline: int = 0
     overdue: bool = False
     learns: bool = True
+    hinted: bool = False
     risk_bucket: int = -1
     predicted_steps: float = 0.0
     key: Key = field(default=(0.0, 0.0, 0.0, 0))
@@ -114,6 +117,7 @@ def new_request(
     *,
     settings: Settings | None = None,
     prediction: Prediction | None = None,
+    hinted: bool = False,
     max_new_tokens: int | None = None,
     priority: int = 0,
     cached_tokens: int = 0,
@@ -145,6 +149,7 @@ def new_request(
         prompt_tokens=prompt_tokens,
         posterior=make_posterior(mean, strength, settings.posterior, max_correct_drafts),
         prediction=prediction,
+        hinted=hinted,
         max_new_tokens=max_new_tokens,
         priority=priority,
         cached_tokens=min(cached_tokens, prompt_tokens),

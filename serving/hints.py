@@ -30,6 +30,11 @@ class Hints:
     priority: int = 0
     rejected: int = 0
 
+    @property
+    def of_length(self) -> bool:
+        """Whether the client said how long its answer will be."""
+        return self.expected_output_tokens is not None
+
 
 NO_HINTS = Hints()
 

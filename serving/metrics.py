@@ -93,7 +93,7 @@ class TokenizerMetrics:
         self._hints = Counter("laps_sd_rejected_hints", "Client hints that were not believable.")
         self._length_error = Histogram(
             "laps_sd_length_log_error",
-            "|ln(predicted / real output tokens)| of requests that ended by themselves.",
+            "|ln(median prediction / real output tokens)| of requests without a length hint that ended by themselves.",
             buckets=_LOG_ERROR_BUCKETS,
         )
         self._accept_error = Histogram(

@@ -79,6 +79,7 @@ class SchedulerSide:
                 len(req.origin_input_ids),
                 settings=self.policy.settings,
                 prediction=tracked.carried.prediction,
+                hinted=tracked.carried.hinted,
                 max_new_tokens=req.sampling_params.max_new_tokens,
                 priority=tracked.carried.priority if req.priority is None else self._priority_sign * req.priority,
                 cached_tokens=req.num_matched_prefix_tokens,

@@ -39,11 +39,14 @@ class Pending:
     ----------
     arrival_s : float
         Seconds since this side was made.
+    hinted : bool
+        The predicted length is the client's own.
     """
 
     request: PromptRequest | None
     prediction: Prediction | None
     arrival_s: float
+    hinted: bool = False
 
 
 class TokenizerSide:
@@ -92,14 +95,14 @@ class TokenizerSide:
             if can_carry:
                 prediction = self._predict(request, facts)
                 prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
-                carried = Carried(prediction, hints.priority)
+                carried = Carried(prediction, hints.priority, hints.of_length)
             else:
                 self._count("custom_params")
         except Exception as error:  # the client must not learn of our troubles
             self._count("failed")
             logger.warning("laps-sd: a request goes unpredicted (%s: %s)", type(error).__name__, error)
         load_onto(params, carried)
-        obj.laps_sd = Pending(request, carried.prediction, arrival_s)
+        obj.laps_sd = Pending(request, carried.prediction, arrival_s, carried.hinted)
 
     def pass_by(self, tokenized: Any) -> None:
         """Let a request through without numbers of ours, and without those that a client forged."""
@@ -115,7 +118,7 @@ class TokenizerSide:
         if pending is None or finish_reason is None:
             return
         try:
-            self._count_errors(meta_info, fields, finish_reason)
+            self._count_errors(meta_info, pending, fields, finish_reason)
             if self._recorder is not None:
                 self._record(meta_info, pending, measured or {}, finish_reason)
         except Exception as error:
@@ -153,11 +156,14 @@ class TokenizerSide:
         if self._metrics is not None:
             self._metrics.unpredicted(reason)
 
-    def _count_errors(self, meta: dict[str, Any], fields: dict[str, Any], finish_reason: dict[str, Any]) -> None:
+    def _count_errors(
+        self, meta: dict[str, Any], pending: Pending, fields: dict[str, Any], finish_reason: dict[str, Any]
+    ) -> None:
         if self._metrics is None:
             return
-        if fields["predicted_tokens"] is not None and finish_reason["type"] == "stop":
-            self._metrics.length_error(fields["predicted_tokens"], meta["completion_tokens"])
+        if pending.prediction is not None and not pending.hinted and finish_reason["type"] == "stop":
+            # The median, as in `laps-sd evaluate`: log_mae there and this histogram are one figure.
+            self._metrics.length_error(pending.prediction.length.quantile(0.5), meta["completion_tokens"])
         if fields["predicted_accept_length"] is not None and fields["accept_length"] and fields["steps"] >= _MIN_STEPS:
             self._metrics.accept_error(fields["predicted_accept_length"], fields["accept_length"])
 

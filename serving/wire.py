@@ -21,10 +21,13 @@ class Carried:
     prediction : Prediction or None
     priority : int
         The client's hint; higher goes first.
+    hinted : bool
+        The predicted length is the client's hint too.
     """
 
     prediction: Prediction | None = None
     priority: int = 0
+    hinted: bool = False
 
 
 def load_onto(sampling_params: Any, carried: Carried) -> bool:
@@ -39,6 +42,8 @@ def load_onto(sampling_params: Any, carried: Carried) -> bool:
     wire: dict[str, Any] = {} if carried.prediction is None else dict(carried.prediction.to_wire())
     if carried.priority:
         wire["priority"] = carried.priority
+    if carried.hinted:
+        wire["hinted"] = True
     sampling_params.custom_params = {**(own or {}), WIRE_KEY: wire}
     return True
 
@@ -59,8 +64,10 @@ def read_wire(wire: object) -> Carried:
     if not isinstance(wire, Mapping):
         return Carried()
     priority = wire.get("priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        priority = 0
     try:
         prediction = Prediction.from_wire(wire) if "edges" in wire else None
     except ValueError:
         prediction = None
-    return Carried(prediction, priority if isinstance(priority, int) and not isinstance(priority, bool) else 0)
+    return Carried(prediction, priority, wire.get("hinted") is True)

@@ -116,6 +116,7 @@ def test_hints_travel_and_bad_ones_are_counted(prediction: Any) -> None:
     assert carried.priority == 3
     assert carried.prediction is not None
     assert carried.prediction.length.mean() < 20
+    assert carried.hinted
     arrive(side, custom_params={"laps_sd": {"expected_output_tokens": -5}})
     assert ("rejected_hints", 1) in counts.seen
 
@@ -171,11 +172,20 @@ def test_errors_are_counted_where_they_say_something(prediction: Any) -> None:
     side = make(Bundle(prediction(40)), counts)
     _, obj = arrive(side)
     finish(side, obj)
-    assert ("length_error", 40.0, 41) in counts.seen
+    median = prediction(40).length.quantile(0.5)
+    assert ("length_error", median, 41) in counts.seen, "the median, as `laps-sd evaluate` takes it"
     assert ("accept_error", 2.0, 2.5) in counts.seen
     counts.seen.clear()
     finish(side, obj, reason="length", steps=2)
     assert counts.seen == [], "a cut answer has no length, a short one no accept length"
+
+
+def test_a_clients_own_length_is_no_error_of_ours(prediction: Any) -> None:
+    counts = Counts()
+    side = make(Bundle(prediction(40)), counts)
+    _, obj = arrive(side, custom_params={"laps_sd": {"expected_output_tokens": 9000}})
+    finish(side, obj)
+    assert [name for name, *_ in counts.seen] == ["predicted", "accept_error"]
 
 
 def test_a_finished_request_is_recorded(prediction: Any, tmp_path: Path) -> None:

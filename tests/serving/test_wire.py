@@ -11,9 +11,9 @@ from laps_sd.serving.wire import Carried, load_onto, read_wire, take_off
 
 def test_what_is_loaded_is_taken_off(prediction: Any) -> None:
     params = SimpleNamespace(custom_params={"thinking_budget": 9})
-    load_onto(params, Carried(prediction(80), 3))
+    load_onto(params, Carried(prediction(80), 3, hinted=True))
     carried = take_off(params)
-    assert carried.priority == 3
+    assert (carried.priority, carried.hinted) == (3, True)
     assert carried.prediction is not None
     assert carried.prediction.length.mean() == pytest.approx(prediction(80).length.mean(), rel=1e-3)
     assert params.custom_params == {"thinking_budget": 9}, "custom logit processors read this dict"
@@ -50,7 +50,16 @@ def test_what_is_no_dict_is_left_as_it_is(prediction: Any, own: Any) -> None:
 
 @pytest.mark.parametrize(
     "wire",
-    [None, 5, [], {"edges": "x"}, {"edges": [0, 1], "survival": [2, 1]}, {"priority": "high"}, {"priority": 1.5}],
+    [
+        None,
+        5,
+        [],
+        {"edges": "x"},
+        {"edges": [0, 1], "survival": [2, 1]},
+        {"priority": "high"},
+        {"priority": 1.5},
+        {"hinted": 1},
+    ],
 )
 def test_damaged_numbers_count_as_none(wire: object) -> None:
     assert read_wire(wire) == Carried()
