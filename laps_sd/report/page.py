@@ -91,13 +91,13 @@ class Page:
         WorkError
             The folder is missing or not writable.
         """
-        path = Path(path)
         html = self.render()
+        named, path = Path(path), Path(path).resolve()  # a link stays a link
         part: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+                "w", encoding="utf-8", errors="backslashreplace", dir=path.parent, prefix=f".{path.name}.", delete=False
             ) as file:
                 part = Path(file.name)
                 file.write(html)
@@ -108,8 +108,8 @@ class Page:
                 part.unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
-            raise WorkError(f"the report cannot be written to {path}: {error.strerror}") from error
-        return path
+            raise WorkError(f"the report cannot be written to {named}: {error.strerror}") from error
+        return named
 
 
 def _plotly_script() -> str:

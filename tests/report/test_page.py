@@ -71,3 +71,15 @@ def test_a_write_that_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(WorkError, match="disk full"):
         _page().write(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "link.html").symlink_to(tmp_path / "page.html")
+    assert _page().write(tmp_path / "link.html") == tmp_path / "link.html"
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_file_name_that_is_not_text_can_be_told(tmp_path):
+    page = Page("name\udcff.jsonl")
+    assert "name\\udcff.jsonl" in page.write(tmp_path / "page.html").read_text(encoding="utf-8")
