@@ -38,7 +38,10 @@ class HintsConfig(_Section):
     max_output_tokens: Annotated[int, Field(ge=1)] = 131_072
     """Largest believable expected_output_tokens; a larger hint is ignored and counted."""
     max_priority: Annotated[int, Field(ge=0)] = 100
-    """Largest absolute value of a priority hint; a larger one is ignored and counted."""
+    """Largest absolute value of a priority: a hint beyond it is ignored and counted, a request's own priority field is
+    taken for it."""
+    request_priority: bool = True
+    """Obey the priority field that a request may have besides hints; false: the field is ignored."""
     spread: Annotated[float, Field(gt=0, le=3)] = 0.5
     """How far to trust expected_output_tokens: standard deviation of the log length around it."""
 

@@ -87,6 +87,7 @@ class TokenizerSide:
         arrival_s = perf_counter() - self._started
         params, request, carried = tokenized.sampling_params, None, Carried()
         try:
+            self._bound_priority(tokenized)
             can_carry = load_onto(params, carried)  # whatever fails from here on: what a client forged is gone
             facts = self._look_at_server()
             hints = self._hints(params.custom_params)
@@ -106,6 +107,7 @@ class TokenizerSide:
 
     def pass_by(self, tokenized: Any) -> None:
         """Let a request through without numbers of ours, and without those that a client forged."""
+        self._bound_priority(tokenized)
         load_onto(tokenized.sampling_params, Carried())
 
     def on_finished(
@@ -134,6 +136,14 @@ class TokenizerSide:
             self._facts = self._make_facts()
             self._metrics = self._make_metrics()
         return self._facts
+
+    def _bound_priority(self, tokenized: Any) -> None:
+        """Bound the request's own priority field before the scheduler reads it; nobody else does on such a server."""
+        config = self._config.hints
+        if not config.request_priority:
+            tokenized.priority = None
+        elif tokenized.priority is not None:
+            tokenized.priority = max(-config.max_priority, min(config.max_priority, tokenized.priority))
 
     def _hints(self, custom_params: object) -> Hints:
         hints = read_hints(custom_params, self._config.hints)

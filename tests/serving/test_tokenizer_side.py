@@ -56,9 +56,9 @@ def make(bundle: Any, counts: Counts | None = None, **config: Any) -> TokenizerS
     return TokenizerSide(bundle, launch, lambda: facts, lambda: counts)  # type: ignore[arg-type, return-value]
 
 
-def tokenized(**params: Any) -> Any:
+def tokenized(priority: int | None = None, **params: Any) -> Any:
     values = {"custom_params": None, "max_new_tokens": 64, "temperature": 1.0, "top_k": 1, **params}
-    return SimpleNamespace(sampling_params=SimpleNamespace(**values))
+    return SimpleNamespace(sampling_params=SimpleNamespace(**values), priority=priority)
 
 
 def arrive(side: TokenizerSide, text: str | None = "Hello", ids: list[int] | None = None, **params: Any) -> Any:
@@ -119,6 +119,19 @@ def test_hints_travel_and_bad_ones_are_counted(prediction: Any) -> None:
     assert carried.hinted
     arrive(side, custom_params={"laps_sd": {"expected_output_tokens": -5}})
     assert ("rejected_hints", 1) in counts.seen
+
+
+@pytest.mark.parametrize(
+    ("hints", "said", "left"),
+    [({}, 7, 7), ({}, None, None), ({}, 2**62, 100), ({}, -(2**62), -100), ({"max_priority": 0}, 5, 0),
+     ({"request_priority": False}, 5, None), ({"enabled": False}, 5, 5)],
+)  # fmt: skip
+def test_the_priority_field_is_bounded_or_ignored_as_configured(hints: Any, said: int | None, left: int | None) -> None:
+    side = make(None, hints=hints)
+    ordinary, probe = tokenized(priority=said), tokenized(priority=said)
+    side.on_tokenized(ordinary, Tokenizer(), SimpleNamespace(), "Hello", [1])
+    side.pass_by(probe)
+    assert (ordinary.priority, probe.priority) == (left, left)
 
 
 def test_a_forged_prediction_is_overwritten(prediction: Any) -> None:
