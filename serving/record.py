@@ -144,7 +144,8 @@ def record_of(
     meta : mapping
         SGLang's ``meta_info``.
     measured : mapping
-        What the scheduler process measured: ``queue_s``, ``ttft_s`` and the steps' drafts, each where known.
+        What the scheduler process measured: ``queue_s``, ``ttft_s`` and the steps' drafts, each where known. What had
+        a limit of 0 there is not to be recorded.
     """
     histogram = measured.get("correct_drafts_histogram")
     return RequestRecord(
@@ -154,8 +155,7 @@ def record_of(
         prompt_tokens=meta["prompt_tokens"],
         output_tokens=meta["completion_tokens"],
         finish_reason=finish_reason,
-        # SGLang fills in a cap where the client named none; an answer may be one token over a cap of 0.
-        max_new_tokens=None if request.max_new_tokens is None else max(request.max_new_tokens, 1),
+        max_new_tokens=request.max_new_tokens,  # SGLang fills in a cap where the client named none
         temperature=request.temperature,
         model=facts.model,
         draft=facts.draft,

@@ -154,7 +154,7 @@ class SchedulerSide:
             self._show(self._metrics)  # nobody ranks an empty queue, and the gauges would keep what they said last
         fields = fields_of(req.laps_sd, state)
         if self._keep_steps:
-            fields["measured"] = measured_of(req.laps_sd)
+            fields["measured"] = measured_of(req.laps_sd, state)
         return fields
 
     def _waiting_state(self, req: Any) -> RequestState:

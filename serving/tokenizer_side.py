@@ -182,6 +182,8 @@ class TokenizerSide:
     ) -> None:
         assert self._recorder is not None
         request = pending.request or PromptRequest(prompt="")
+        if measured.get("max_new_tokens", request.max_new_tokens) == 0:
+            return  # a warm-up, or nothing asked for: not an answer
         record = record_of(
             meta,
             request,

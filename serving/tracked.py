@@ -57,9 +57,14 @@ def fields_of(tracked: Tracked, state: RequestState) -> dict[str, Any]:
     }
 
 
-def measured_of(tracked: Tracked) -> dict[str, Any]:
+def measured_of(tracked: Tracked, state: RequestState) -> dict[str, Any]:
     """What only this process knows of a finished request, for its record."""
-    measured: dict[str, Any] = {"queue_s": tracked.queue_s, "ttft_s": tracked.ttft_s}
+    measured: dict[str, Any] = {
+        "queue_s": tracked.queue_s,
+        "ttft_s": tracked.ttft_s,
+        # SGLang warms the prefix of several samples (n > 1) with a copy whose limit is 0: only here is that seen.
+        "max_new_tokens": state.max_new_tokens,
+    }
     if tracked.proposed:
         histogram = [0] * max(tracked.accept_lengths)
         for accepted in tracked.accept_lengths:

@@ -1,4 +1,4 @@
-"""What a client says of its own request moves that request, within bounds, and nobody else's."""
+"""What a client says of its own request moves that request and nobody else's."""
 
 from collections.abc import Callable
 from typing import Any

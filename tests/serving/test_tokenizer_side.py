@@ -1,5 +1,6 @@
 """The tokenizer's side: one prediction per request, and whatever goes wrong the request goes on."""
 
+import copy
 import gc
 import weakref
 from pathlib import Path
@@ -210,6 +211,17 @@ def test_a_finished_request_is_recorded(prediction: Any, tmp_path: Path) -> None
     (record,) = read_records(path)
     assert (record.prompt, record.model, record.draft, record.temperature) == ("Name a river", "model", "NGRAM", 0.0)
     assert record.accept_length == 2.0
+
+
+def test_what_had_no_token_to_produce_is_not_recorded(prediction: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    side = make(Bundle(prediction(40)), record={"path": str(path)})
+    _, obj = arrive(side)
+    finish(side, copy.copy(obj), "length", measured={"max_new_tokens": 0})  # SGLang warms the prefix of n > 1 samples
+    finish(side, obj, measured={"max_new_tokens": 64})
+    finish(side, arrive(side, max_new_tokens=0)[1], "length")
+    side.close()
+    assert [record.finish_reason for record in read_records(path)] == ["stop"]
 
 
 def test_a_record_that_cannot_be_made_fails_no_answer(prediction: Any, tmp_path: Path) -> None:
