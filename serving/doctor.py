@@ -154,10 +154,9 @@ def _config(path: Path) -> Check:
 
 def _bundle(name: str) -> Check:
     from laps_sd.data import PromptRequest
-    from laps_sd.predictors import PredictorBundle
-    from laps_sd.serving.launch import resolve_bundle
+    from laps_sd.serving.launch import load_bundle
 
-    bundle = PredictorBundle.load(resolve_bundle(name))
+    bundle = load_bundle(name)
     bundle.predict_one(PromptRequest(prompt="warm up"))
     started = perf_counter()
     prediction = bundle.predict_one(PromptRequest(prompt="Name three rivers.", prompt_tokens=6))

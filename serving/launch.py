@@ -5,10 +5,14 @@ import os
 from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laps_sd.errors import InputError
 from laps_sd.serving.config import ServingConfig, load_config
 from laps_sd.serving.names import ACTIVE_ENV
+
+if TYPE_CHECKING:
+    from laps_sd.predictors import PredictorBundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +21,18 @@ class Launch:
 
     Attributes
     ----------
-    bundle : Path or None
-        Folder of the bundle, resolved; None: every request ranks as unpredicted.
-    bundle_name : str or None
-        What the operator wrote: a folder or an MLflow URI.
+    bundle : str or None
+        As the operator wrote it: a folder or an MLflow URI; None: every request ranks as unpredicted.
     config : ServingConfig
     """
 
-    bundle: Path | None
-    bundle_name: str | None
+    bundle: str | None
     config: ServingConfig
 
     def to_environment(self) -> None:
         """Hand the options to the processes that are started from now on."""
         content = {
-            "bundle": None if self.bundle is None else str(self.bundle),
-            "bundle_name": self.bundle_name,
+            "bundle": self.bundle,
             "config": self.config.model_dump(mode="json"),
         }
         os.environ[ACTIVE_ENV] = json.dumps(content)
@@ -45,41 +45,46 @@ class Launch:
             return None
         values = json.loads(content)
         return cls(
-            bundle=None if values["bundle"] is None else Path(values["bundle"]),
-            bundle_name=values["bundle_name"],
+            bundle=values["bundle"],
             config=ServingConfig.model_validate(values["config"]),
         )
 
 
 def read_launch(args: Namespace) -> Launch:
-    """Read configuration and bundle as the flags say.
+    """Read the configuration and the bundle's name as the flags say.
 
     Raises
     ------
     InputError
-        The configuration is wrong, the bundle is missing, damaged or cannot be resolved, or there is none.
+        The configuration is wrong, or no bundle is named and the configuration does not allow that.
     """
     config = load_config(args.laps_sd_config)
     name: str | None = args.laps_sd_bundle
-    if name is None:
-        if not config.unpredicted:
-            raise InputError(
-                "--schedule-policy laps-sd needs --laps-sd-bundle; give a bundle, or start without predictions by "
-                "unpredicted: true in --laps-sd-config"
-            )
-        return Launch(None, None, config)
-    return Launch(resolve_bundle(name), name, config)
+    if name is None and not config.unpredicted:
+        raise InputError(
+            "--schedule-policy laps-sd needs --laps-sd-bundle; give a bundle, or start without predictions by "
+            "unpredicted: true in --laps-sd-config"
+        )
+    return Launch(name, config)
 
 
-def resolve_bundle(name: str) -> Path:
-    """Folder of a bundle: the folder itself, or what MLflow holds under ``models:/…`` or ``runs:/…``."""
+def load_bundle(name: str) -> "PredictorBundle":
+    """Load the bundle that a flag names; of one in MLflow no copy stays behind, however often the server starts.
+
+    Raises
+    ------
+    InputError
+        It is missing, damaged or cannot be resolved, or MLflow is needed and not installed.
+    """
+    from laps_sd.predictors import PredictorBundle  # not above: the scheduler processes read the options only
+
     if not name.startswith(("models:/", "runs:/")):
-        return Path(name).expanduser().resolve()
+        return PredictorBundle.load(Path(name).expanduser().resolve())
     try:
-        from laps_sd.training import resolve_bundle as resolve
+        from laps_sd.training import load_bundle as load
     except ImportError as error:
         raise InputError(
             f"--laps-sd-bundle {name} needs MLflow, which is not installed here; pip install 'laps-sd[registry]' "
             "or give the bundle's folder"
         ) from error
-    return Path(resolve(name)).resolve()
+    return load(name)

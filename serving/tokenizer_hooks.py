@@ -14,7 +14,7 @@ from laps_sd.data.metainfo import from_server_info
 from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.acceptance import PromptAcceptance
 from laps_sd.serving import install as hooking
-from laps_sd.serving.launch import Launch
+from laps_sd.serving.launch import Launch, load_bundle
 from laps_sd.serving.metrics import TokenizerMetrics
 from laps_sd.serving.names import META_KEY
 from laps_sd.serving.refuse import refuse
@@ -30,7 +30,7 @@ def install(launch: Launch, args: Namespace) -> Launch:
     A second call replaces the first one's side.
     """
     global _side
-    bundle = None if launch.bundle is None else PredictorBundle.load(launch.bundle)
+    bundle = None if launch.bundle is None else load_bundle(launch.bundle)
     launch = with_fitted_posterior(launch, bundle, args)
     first = _side is None
     _side = TokenizerSide(bundle, launch, server_facts, server_metrics)

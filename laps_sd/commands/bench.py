@@ -187,12 +187,12 @@ def _about(result: dict[str, Any]) -> str:
 
 def _bundle(name: str | None, draft: str, out: Path, seed: int, asked: list[Prompt]) -> Path | str:
     """The bundle that was named, or one trained on the trace that ships with the package, less what is asked here."""
-    from laps_sd.predictors import PredictorBundle, fit_bundle
+    from laps_sd.predictors import fit_bundle
 
     if name is not None:
-        from laps_sd.serving.launch import resolve_bundle
+        from laps_sd.serving.launch import load_bundle
 
-        PredictorBundle.load(resolve_bundle(name))  # the server would refuse it only when its turn has come
+        load_bundle(name)  # the server would refuse it only when its turn has come
         return name
     from laps_sd.data import builtin_trace
 

@@ -1,5 +1,6 @@
 """The options of a launch: read once, handed to every process."""
 
+import shutil
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -7,12 +8,22 @@ from types import ModuleType
 
 import pytest
 
-from laps_sd.data import RequestRecord
+from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.errors import InputError
 from laps_sd.predictors import fit_bundle
 from laps_sd.serving.config import ServingConfig
-from laps_sd.serving.launch import Launch, read_launch, resolve_bundle
+from laps_sd.serving.launch import Launch, load_bundle, read_launch
 from laps_sd.serving.names import ACTIVE_ENV
+
+RECORDS = [
+    RequestRecord(
+        request_id=f"r{i}", prompt=f"Question {i % 7} about rivers", prompt_tokens=9, output_tokens=30 + i % 11,
+        finish_reason="stop", draft="NGRAM", max_correct_drafts=7, verify_steps=12,
+        correct_drafts_histogram=(4, i % 3, 8 - i % 3),
+        accept_lengths=(1,) * 4 + (2,) * (i % 3) + (3,) * (8 - i % 3),
+    )
+    for i in range(120)
+]  # fmt: skip
 
 
 def flags(bundle: str | None = None, config: Path | None = None) -> Namespace:
@@ -23,27 +34,35 @@ def test_children_read_what_the_launcher_wrote(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv(ACTIVE_ENV, raising=False)
     assert Launch.from_environment() is None
     config = ServingConfig.model_validate({"record": {"path": "x.jsonl"}, "policy": {"posterior": {"kind": "beta"}}})
-    launch = Launch(tmp_path, "models:/m@prod", config)
+    launch = Launch("models:/m@prod", config)
     monkeypatch.setenv(ACTIVE_ENV, "")
     launch.to_environment()
     assert Launch.from_environment() == launch
 
 
-def test_a_folder_is_itself() -> None:
-    assert resolve_bundle(".") == Path.cwd()
+def test_a_folder_without_a_bundle_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=str(tmp_path)):
+        load_bundle(str(tmp_path))
 
 
 def test_an_mlflow_uri_without_mlflow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "laps_sd.training", None)
     with pytest.raises(InputError, match=r"laps-sd\[registry\]"):
-        resolve_bundle("models:/m@production")
+        load_bundle("models:/m@production")
 
 
-def test_an_mlflow_uri_is_resolved_to_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    training = ModuleType("laps_sd.training")
-    training.resolve_bundle = lambda uri: tmp_path if uri == "runs:/abc/bundle" else None  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "laps_sd.training", training)
-    assert read_launch(flags("runs:/abc/bundle")).bundle == tmp_path
+def test_starting_from_mlflow_leaves_no_copy_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from laps_sd.training import resolve
+
+    saved = fit_bundle(RECORDS).save(tmp_path / "saved")
+    monkeypatch.setattr(resolve, "_download", lambda uri, store, target: shutil.copytree(saved, target / "copy"))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    launch = read_launch(flags("models:/m@production"))
+    assert launch.bundle == "models:/m@production"
+    assert load_bundle(launch.bundle).predict_one(PromptRequest("Question")).length.mean() > 0
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_server_without_predictions_must_say_so(tmp_path: Path) -> None:
@@ -57,23 +76,14 @@ def test_a_server_without_predictions_must_say_so(tmp_path: Path) -> None:
 def test_the_scheduler_updates_with_the_constants_fitted_with_the_bundle(sglang: ModuleType, tmp_path: Path) -> None:
     from laps_sd.serving.tokenizer_hooks import with_fitted_posterior
 
-    records = [
-        RequestRecord(
-            request_id=f"r{i}", prompt=f"Question {i % 7} about rivers", prompt_tokens=9, output_tokens=30 + i % 11,
-            finish_reason="stop", draft="NGRAM", max_correct_drafts=7, verify_steps=12,
-            correct_drafts_histogram=(4, i % 3, 8 - i % 3),
-            accept_lengths=(1,) * 4 + (2,) * (i % 3) + (3,) * (8 - i % 3),
-        )
-        for i in range(120)
-    ]  # fmt: skip
-    bundle = fit_bundle(records)
+    bundle = fit_bundle(RECORDS)
     args = Namespace(
         served_model_name=None, model_path="m", speculative_algorithm="NGRAM", speculative_draft_model_path=None,
         speculative_num_draft_tokens=8, speculative_num_steps=None, speculative_eagle_topk=None,
     )  # fmt: skip
     fitted = bundle.acceptance.posterior_settings("NGRAM", 7)
-    launch = Launch(tmp_path, "b", ServingConfig())
+    launch = Launch(str(tmp_path), ServingConfig())
     assert with_fitted_posterior(launch, bundle, args).config.settings().posterior == fitted
-    own = Launch(tmp_path, "b", ServingConfig.model_validate({"policy": {"posterior": {"discount": 0.5}}}))
+    own = Launch(str(tmp_path), ServingConfig.model_validate({"policy": {"posterior": {"discount": 0.5}}}))
     assert with_fitted_posterior(own, bundle, args) is own, "the operator's setting wins"
     assert with_fitted_posterior(launch, None, args) is launch

@@ -35,7 +35,7 @@ def test_a_request_that_calls_itself_a_health_check_brings_no_prediction_of_its_
     from laps_sd.serving import tokenizer_hooks
     from laps_sd.serving.tokenizer_side import TokenizerSide
 
-    monkeypatch.setattr(tokenizer_hooks, "_side", TokenizerSide(None, Launch(None, None, ServingConfig())))
+    monkeypatch.setattr(tokenizer_hooks, "_side", TokenizerSide(None, Launch(None, ServingConfig())))
     forged = {WIRE_KEY: {**prediction(1).to_wire(), "priority": 99}, "thinking_budget": 9}
     obj = GenerateReqInput(rid="HEALTH_CHECK_of_mine", input_ids=[0], sampling_params={"custom_params": forged})
     tokenized = SimpleNamespace(sampling_params=SimpleNamespace(custom_params=forged), priority=None)

@@ -52,7 +52,7 @@ class Tokenizer:
 
 
 def make(bundle: Any, counts: Counts | None = None, **config: Any) -> TokenizerSide:
-    launch = Launch(None, None, ServingConfig.model_validate(config))
+    launch = Launch(None, ServingConfig.model_validate(config))
     facts = ServerFacts("model", "NGRAM", 7)
     return TokenizerSide(bundle, launch, lambda: facts, lambda: counts)  # type: ignore[arg-type, return-value]
 
@@ -157,7 +157,7 @@ def test_a_forged_prediction_is_gone_even_when_everything_fails(prediction: Any)
     def fail() -> Any:
         raise RuntimeError("no server")
 
-    side = TokenizerSide(None, Launch(None, None, ServingConfig()), fail)
+    side = TokenizerSide(None, Launch(None, ServingConfig()), fail)
     request, _ = arrive(side, custom_params={WIRE_KEY: prediction(1).to_wire(), "a": 1})
     assert take_off(request.sampling_params).prediction is None
     assert request.sampling_params.custom_params == {"a": 1}
