@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.service import SHORTEST_S, CostModel
 
 #: Fewer requests than this fit anything.
 LEAST_TIMINGS = 3
@@ -95,10 +95,13 @@ def fit_cost_model(timings: Sequence[Timing], plain: Sequence[Timing] = ()) -> C
     free, base, slope, step_error = _step_line(batch, per_step)
     fixed, per_token = _line(prompt, prefill_s)
     without = _usable(plain)
-    plain_base, plain_slope = None, None
+    plain_base: float | None = None
+    plain_slope: float | None = None
     if len(without) >= LEAST_TIMINGS:
         plain_batch, plain_step = _steps(without)
-        plain_base, plain_slope = _line(np.maximum(plain_batch - free, 0.0), plain_step)
+        line = _line(np.maximum(plain_batch - free, 0.0), plain_step)
+        if line[0] + (0 if free else line[1]) >= SHORTEST_S:
+            plain_base, plain_slope = line
     return CostFit(
         model=CostModel(base, slope, free, fixed, per_token, plain_base, plain_slope),
         n=len(used),
@@ -138,6 +141,8 @@ def _step_line(batch: np.ndarray, per_step: np.ndarray) -> tuple[int, float, flo
     for free in (0, *(2**i for i in range(9) if 2**i < batch.max())):
         beyond = np.maximum(batch - free, 0.0)
         base, slope = _line(beyond, per_step)
+        if free and base < SHORTEST_S:
+            continue  # a line through the knee: no step under it would take time
         error = _median_relative_error(base + slope * beyond, per_step)
         if best is None or error < 0.95 * best[3]:
             best = free, base, slope, error

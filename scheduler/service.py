@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
+
+#: Beyond this a second (or a token) is a slip, and clocks overflow.
+_LARGEST = 1e9
+#: Verify steps shorter than this are a slip too.
+SHORTEST_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Seconds that the engine spends, all parameters at least 0.
+    """Seconds that the engine spends; all parameters are at least 0, and a step takes time in every batch.
 
     Attributes
     ----------
@@ -42,10 +46,16 @@ class CostModel:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None and not (isfinite(value) and value >= 0):
-                raise ValueError(f"cost model: {field.name} must be a number of at least 0, got {value}")
-        if self.step_s + self.step_s_per_request <= 0:
-            raise ValueError("cost model: a verify step must take time")
+            if value is None and field.default is None:
+                continue
+            if value is None or not 0 <= value <= _LARGEST:
+                raise ValueError(f"cost model: {field.name} must be a number from 0 to {_LARGEST:g}, got {value}")
+        # Under the knee, too: a step of no time would end before it began.
+        if self.tau(1) < SHORTEST_S:
+            raise ValueError(f"cost model: a verify step must take at least {SHORTEST_S:g} s, also of one request")
+        plain = self.plain_tau(1)
+        if plain is not None and plain < SHORTEST_S:
+            raise ValueError(f"cost model: a plain decode step must take at least {SHORTEST_S:g} s")
 
     @classmethod
     def unit(cls) -> CostModel:
@@ -56,6 +66,8 @@ class CostModel:
     def from_dict(cls, values: Mapping[str, object]) -> CostModel:
         """Read what `to_dict` wrote; unknown keys and values that are not numbers raise ValueError."""
         known = {field.name for field in fields(cls)}
+        if not isinstance(values, Mapping):
+            raise ValueError(f"a cost model is an object of numbers, not {type(values).__name__}")
         for key, value in values.items():
             if key not in known:
                 raise ValueError(f"cost model: unknown key {key!r}; known are {', '.join(sorted(known))}")

@@ -27,12 +27,12 @@ def read_cost_model(text: str) -> CostModel:
     path = Path(text)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return CostModel.from_dict(values.get("model", values))
+        return CostModel.from_dict(values.get("model", values) if isinstance(values, dict) else values)
     except FileNotFoundError as error:
         raise InputError(f"--cost-model {text}: no such file; write one with --fit-cost-model, or say unit") from error
     except OSError as error:
         raise InputError(f"--cost-model {text}: cannot be read ({error.strerror}); name a file, or say unit") from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"--cost-model {text}: not a cost model: {error}") from error
 
 

@@ -80,3 +80,12 @@ def test_speculation_pays_until_its_step_costs_more_than_the_tokens_it_saves() -
     assert slower_from(cost, 2.0, 64) == 21
     assert slower_from(cost, 2.0, 20) is None
     assert slower_from(CostModel.unit(), 2.0, 64) is None
+
+
+def test_a_step_under_the_knee_takes_time_whatever_was_measured() -> None:
+    together = (6, 12, 20, 40)  # and each request beyond four adds 2 ms: the line goes through the knee
+    groups = [[Timing(10, 100, 0.0, 0.2 * (batch - 4), 0.0, 1e3 * batch)] * batch for batch in together]
+    timings = [t for group in groups for t in group]
+    fit = fit_cost_model(timings, plain=timings)
+    assert fit.model.tau(1) > 0
+    assert fit.model.plain_tau(1) is None or fit.model.plain_tau(1) > 0

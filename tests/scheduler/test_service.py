@@ -43,7 +43,16 @@ def test_it_is_written_and_read_as_json_numbers():
         ({"step": 1}, "unknown key"),
         ({"step_s": "1"}, "number"),
         ({"step_s": True}, "number"),
-        ({"step_s": -1}, "at least 0"),
+        ({"step_s": -1}, "from 0"),
+        ({"step_s": 1e308}, "from 0"),
+        ({"step_s": 10**400}, "from 0"),
+        ({"step_s": None}, "number"),
+        ({"free_requests": None}, "number"),
+        ({"prefill_s": None}, "number"),
+        ({"step_s": 1e-320}, "take at least"),
+        ({"step_s": 0, "step_s_per_request": 1, "free_requests": 4}, "take at least"),
+        ({"plain_step_s": 0}, "take at least"),
+        ([1], "object of numbers"),
     ],
 )
 def test_what_is_no_cost_model_is_refused_by_name(values, word):
@@ -52,5 +61,5 @@ def test_what_is_no_cost_model_is_refused_by_name(values, word):
 
 
 def test_a_step_that_takes_no_time_is_refused():
-    with pytest.raises(ValueError, match="take time"):
+    with pytest.raises(ValueError, match="take at least"):
         CostModel(step_s=0)
