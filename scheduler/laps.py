@@ -7,8 +7,11 @@ predicted length, conditioned on the tokens produced, and its acceptance posteri
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from math import inf, log
+from itertools import accumulate, repeat
+from math import inf
+from operator import mul
 from typing import Any
 
 from laps_sd.scheduler.deadlines import Deadlines
@@ -39,7 +42,8 @@ class LapsSd(Policy):
         self._ranked = RankedQueue()
         self._yielding = YieldOrder()
         self._deadlines = Deadlines(self._waiting)
-        self._log_factor = log(self.settings.factor)
+        factors = repeat(self.settings.factor, self.settings.levels - 1)
+        self._thresholds = list(accumulate(factors, mul, initial=self.settings.first_threshold))[:-1]
 
     # --- the life of a request --------------------------------------------------------------------------------
 
@@ -171,10 +175,7 @@ class LapsSd(Policy):
 
     def level(self, service: float) -> int:
         """Return the queue for this service in verify steps: the least k with service <= q0 · f^k."""
-        first, levels = self.settings.first_threshold, self.settings.levels
-        if service <= first:
-            return 0
-        return min(int(log(service / first) / self._log_factor) + 1, levels - 1)
+        return bisect_left(self._thresholds, service)
 
     def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
         self._ranked.sort(waiting, state_of)
