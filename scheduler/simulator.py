@@ -156,6 +156,11 @@ class _Simulation:
     def _begin_decoding(self, state: RequestState) -> None:
         request = self._requests[state.arrival]
         if state.steps == 0 and state.generated == 0 and request.first_tokens:
+            while request.first_tokens > self._slots.kv.free and self._slots.running:
+                self._retract_last()
+            if request.first_tokens > self._slots.kv.free:
+                self._end(state, finished=False)
+                return
             self._first_token[state.arrival] = self._clock
             state.generated = request.first_tokens
             self._slots.kv.hold(request.first_tokens)
@@ -189,9 +194,9 @@ class _Simulation:
             if state.steps == len(accept_lengths):
                 ended.append(state)
         slots.kv.hold(produced)
+        for state in ended:
+            self._end(state, finished=True)
         if ended:
-            for state in ended:
-                self._end(state, finished=True)
             slots.running = [s for s in slots.running if self._outcomes[s.arrival] is None]
 
     def _steps_until_decision(self) -> int:
@@ -207,22 +212,21 @@ class _Simulation:
         return steps
 
     def _make_room(self) -> bool:
-        """Retract requests, last in the policy's order first, until the next verify step of the others fits.
-
-        Returns False when nobody is left to decode.
-        """
-        slots = self._slots
-        while slots.running:
-            if sum(self._requests[s.arrival].drafts(s.steps) + 1 for s in slots.running) <= slots.kv.free:
+        """Retract the policy's last request until the next verify step fits; False when nobody is left to decode."""
+        running = self._slots.running
+        while running:
+            if sum(self._requests[s.arrival].drafts(s.steps) + 1 for s in running) <= self._slots.kv.free:
                 return True
-            last = max(slots.running, key=lambda s: s.key)
-            if len(slots.running) == 1:
-                slots.running.remove(last)
-                self._end(last, finished=False)
+            if len(running) > 1:
+                self._retract_last()
             else:
-                slots.preempt(last, keep=False)
-                self._waiting.append(last)
+                self._end(running.pop(), finished=False)
         return False
+
+    def _retract_last(self) -> None:
+        last = max(self._slots.running, key=lambda s: s.key)
+        self._slots.preempt(last, keep=False)
+        self._waiting.append(last)
 
     def _end(self, state: RequestState, *, finished: bool) -> None:
         request = self._requests[state.arrival]
