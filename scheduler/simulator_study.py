@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Literal
 
 import numpy as np
@@ -190,12 +192,32 @@ class _Runner:
         )
 
 
+def mean_slowdowns(trials: Sequence[TrialResult]) -> list[tuple[float, float, float]]:
+    """Average the parts of `slowdown_by_length` over seeds.
+
+    Seeds in which so few requests finished that there are fewer parts than in others are left out: their parts are not
+    the same ones.
+    """
+    most = max((len(t.slowdown) for t in trials), default=0)
+    parts = zip(*(t.slowdown for t in trials if len(t.slowdown) == most), strict=True)
+    return [tuple(np.mean(part, axis=0).tolist()) for part in parts]
+
+
 _worker: _Runner
 
 
 def _start_worker(study: Study) -> None:
     global _worker
     _worker = _Runner(study)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot stop its workers, and they would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run_in_worker(trial: Trial) -> TrialResult:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from laps_sd.scheduler.service import CostModel
 
 
+class NoLoadError(ValueError):
+    """These requests cannot offer a load: they take no time, or all arrive at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
     """One request whose future is known to the simulator, and to nobody else but the clairvoyant policy.
@@ -92,6 +96,9 @@ class ReplayRequest:
         return self.max_correct_drafts if self.draft_lengths is None else self.draft_lengths[step]
 
 
+_NO_WORK = "the requests take no time with this cost model, so no load can be set: give a rate (and no sweep)"
+
+
 def offered_work_s(requests: Sequence[ReplayRequest], cost: CostModel, slots: int) -> float:
     """Seconds that a machine with all slots busy needs for the requests: prefills and shares of full batches."""
     share = cost.tau(slots) / slots
@@ -111,22 +118,32 @@ def at_load(requests: Sequence[ReplayRequest], load: float, cost: CostModel, slo
     Raises
     ------
     ValueError
-        When ``load`` is not positive, or all requests arrive at the same moment: no stretching gives them a load.
+        When ``load`` is not positive.
+    NoLoadError
+        When all requests arrive at the same moment or take no time: no stretching gives them a load.
     """
     if load <= 0:
         raise ValueError(f"load must be positive, got {load}")
+    if _work_per_gap(requests, cost, slots) == 0:
+        raise NoLoadError(_NO_WORK)
     current = load_of(requests, cost, slots)
     if current == float("inf"):
-        raise ValueError("all requests arrive at the same moment, so no load can be set; give a rate instead")
+        raise NoLoadError(
+            f"the {len(requests)} requests of a replay arrive at the same moment, so no load can be set: replay more "
+            "of them, or give a rate (and no sweep)"
+        )
     start = min(r.arrival_s for r in requests)
     return [replace(r, arrival_s=(r.arrival_s - start) * current / load) for r in requests]
 
 
 def rate_for_load(requests: Sequence[ReplayRequest], load: float, cost: CostModel, slots: int) -> float:
-    """Requests per second that offer ``load``."""
+    """Requests per second that offer ``load``; `NoLoadError` when they take no time."""
     if load <= 0:
         raise ValueError(f"load must be positive, got {load}")
-    return load / _work_per_gap(requests, cost, slots)
+    work = _work_per_gap(requests, cost, slots)
+    if work == 0:
+        raise NoLoadError(_NO_WORK)
+    return load / work
 
 
 def _work_per_gap(requests: Sequence[ReplayRequest], cost: CostModel, slots: int) -> float:

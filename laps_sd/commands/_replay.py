@@ -61,11 +61,10 @@ def parse_predictions(text: str | None, *, bundle: bool, prompts: bool) -> Predi
     words: tuple[Spoil, ...] = ("shuffled", "reversed")
     for word in words:
         if text == word or text.startswith(f"{word}:"):
-            spoil, text = word, text[len(word) + 1 :]
-    if spoil and not text:
-        if usual == "none":
-            raise InputError(f"--predictions {spoil} needs something to spoil: try {spoil}:noise:0.6")
-        return PredictionsOption(usual, spoil)
+            spoil, text = word, text[len(word) + 1 :] or usual
+            break
+    if spoil and text == "none":
+        raise InputError(f"--predictions {spoil} needs something to spoil: try {spoil}:noise:0.6")
     if text in ("bundle", "oof", "none"):
         if text == "bundle" and not bundle:
             raise InputError("--predictions bundle needs --bundle")
@@ -132,6 +131,8 @@ def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction 
     for place, row in iter_placed(path):
         try:
             name, found = row["request_id"], Prediction.from_wire(row.get("prediction", row))
+            if not isinstance(name, str):
+                raise ValueError(f"request_id must be text, got {name!r}")
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(
                 f"{place}: expected request_id and a prediction "
@@ -143,6 +144,10 @@ def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction 
     if missing:
         raise InputError(f"{path} predicts nothing for {len(missing)} requests of the trace, {missing[0]!r} among them")
     return [by_id[r.request_id] for r in records]
+
+
+#: A replay holds each verify step in memory, and goes through a prompt chunk by chunk.
+MOST_OUTPUT_TOKENS, MOST_PROMPT_TOKENS = 2**24, 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,12 @@ def replay_request(
     Its own accept lengths where it has them; else its own histogram in a drawn order; else those of a drawn donor;
     else draws with its own mean; else one token per step, as without speculation. Nothing about acceptance is made up.
     """
+    for what, tokens, limit in (
+        ("output", record.output_tokens, MOST_OUTPUT_TOKENS),
+        ("prompt", record.prompt_tokens, MOST_PROMPT_TOKENS),
+    ):
+        if tokens > limit:
+            raise ValueError(f"request {record.request_id}: {tokens:,} {what} tokens; a replay takes {limit:,} at most")
     accept, most = _accept_lengths(record, donors, rng)
     drafts = record.draft_lengths if record.accept_lengths and record.draft_lengths else None
     if drafts is not None:

@@ -20,8 +20,8 @@ from laps_sd.errors import InputError
 from laps_sd.scheduler.catalogue import PRESETS
 from laps_sd.scheduler.outcomes import PolicySummary, average, close_gaps, gap_closed
 from laps_sd.scheduler.simulator import Machine
-from laps_sd.scheduler.simulator_study import Study, Trial, TrialResult, Workload
-from laps_sd.scheduler.workload import ReplayRequest, load_of
+from laps_sd.scheduler.simulator_study import Study, Trial, TrialResult, Workload, mean_slowdowns
+from laps_sd.scheduler.workload import NoLoadError, ReplayRequest, load_of
 
 if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
@@ -88,7 +88,10 @@ class Results:
             "policies": self.policies,
             "ablation": self.ablation or None,
             "seeds": {name: self.per_seed(name) for name in self.trials},
-            "slowdown_by_length": {name: _mean_slowdowns(trials) for name, trials in self.trials.items()},
+            "slowdown_by_length": {
+                name: [dict(zip(("tokens_from", "tokens_to", "slowdown_mean"), part, strict=True)) for part in parts]
+                for name, parts in ((name, mean_slowdowns(trials)) for name, trials in self.trials.items())
+            },
             "sweep": [{"load": load, "policies": table} for load, table in sorted(self.sweep.items())] or None,
         }
 
@@ -123,7 +126,10 @@ def run(plan: Plan) -> Results:
     trials += [Trial(name, seed, load) for load in plan.sweep for seed in plan.seeds[:SWEEP_SEEDS] for name in swept]
     workers = plan.workers if plan.workers is not None else os.cpu_count() or 1
     with _progress(len(trials)) as advance:
-        results = study.run(trials, workers=workers, progress=advance)
+        try:
+            results = study.run(trials, workers=workers, progress=advance)
+        except NoLoadError as error:  # of a later seed or load than the one that was tried
+            raise InputError(f"{plan.trace}: {error}") from error
     tables = {load: _averages([r for r in results if r.trial.load == load]) for load in (None, *plan.sweep)}
     return Results(
         workload=facts,
@@ -147,7 +153,7 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
     records = read_records(plan.trace)
     usable = [r for r in records if not r.censored and r.output_tokens > 0]
     if not usable:
-        raise InputError(f"{plan.trace} has no request that ended by itself; there is nothing to replay")
+        raise InputError(f"{plan.trace} has no request that ended by itself with a token; there is nothing to replay")
     option = parse_predictions(
         plan.predictions, bundle=plan.bundle is not None, prompts=all(r.prompt is not None for r in usable)
     )
@@ -227,15 +233,3 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("replays", total=total)
         yield lambda: bar.advance(task)
-
-
-def _mean_slowdowns(trials: Sequence[TrialResult]) -> list[dict[str, float]]:
-    """Mean slowdown of the shortest to the longest answers, over seeds."""
-    return [
-        {
-            "tokens_from": float(np.mean([p[0] for p in parts])),
-            "tokens_to": float(np.mean([p[1] for p in parts])),
-            "slowdown_mean": float(np.mean([p[2] for p in parts])),
-        }
-        for parts in zip(*(t.slowdown for t in trials), strict=True)
-    ]

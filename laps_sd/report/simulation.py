@@ -13,7 +13,7 @@ from laps_sd.commands._output import policy_rows
 from laps_sd.report.page import Page
 from laps_sd.report.simulation_findings import findings
 from laps_sd.scheduler.outcomes import PolicySummary
-from laps_sd.scheduler.simulator_study import CDF_QUANTILES
+from laps_sd.scheduler.simulator_study import CDF_QUANTILES, mean_slowdowns
 
 if TYPE_CHECKING:
     from laps_sd.commands._simulation import Results
@@ -92,9 +92,9 @@ def _against_load(results: Results) -> Figure:
 def _slowdown(results: Results) -> Figure:
     figure = Figure()
     for name in results.policies:
-        parts = list(zip(*(t.slowdown for t in results.trials[name]), strict=True))
-        labels = [f"{np.mean([p[0] for p in part]):.0f}–{np.mean([p[1] for p in part]):.0f}" for part in parts]
-        values = [float(np.mean([p[2] for p in part])) for part in parts]
+        parts = mean_slowdowns(results.trials[name])
+        labels = [f"{low:.0f}–{high:.0f}" for low, high, _ in parts]
+        values = [slowdown for _, _, slowdown in parts]
         figure.add_trace(Scatter(x=labels, y=values, name=name, mode="lines+markers"))
     return _layout(figure, "output tokens", "mean slowdown", log_y=True)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from laps_sd.scheduler.costfit import slower_from
 from laps_sd.scheduler.outcomes import PolicySummary
 from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.simulator_study import mean_slowdowns
 
 if TYPE_CHECKING:
     from laps_sd.commands._simulation import Results
@@ -68,16 +67,12 @@ def _tail(results: Results, ours: PolicySummary) -> str:
 def _losers(results: Results) -> str:
     if not {"fcfs", OURS} <= results.trials.keys():
         return ""
-    fcfs, ours = (_slowdowns(results, name) for name in ("fcfs", OURS))
-    worse = [low for (low, theirs), (_, mine) in zip(fcfs, ours, strict=True) if mine > theirs * (1 + NOTICEABLE)]
-    if not worse:
+    fcfs, ours = (mean_slowdowns(results.trials[name]) for name in ("fcfs", OURS))
+    pairs = zip(fcfs, ours, strict=False)
+    worse = [theirs[0] for theirs, mine in pairs if mine[2] > theirs[2] * (1 + NOTICEABLE)]
+    if not worse or len(fcfs) != len(ours):  # not the same requests finished
         return ""
     return f"Requests with answers of about {min(worse):.0f} tokens or more are slower than under fcfs."
-
-
-def _slowdowns(results: Results, name: str) -> list[tuple[float, float]]:
-    parts = zip(*(t.slowdown for t in results.trials[name]), strict=True)
-    return [(float(np.mean([p[0] for p in part])), float(np.mean([p[2] for p in part]))) for part in parts]
 
 
 def _posterior(results: Results, ours: PolicySummary) -> str:

@@ -178,6 +178,9 @@ def test_a_setting_changes_what_laps_sd_does(simulate: Simulate) -> None:
         (("--predictions", "noise:lots"), "0 to 10"),
         (("--predictions", "bundle"), "needs --bundle"),
         (("--predictions", "shuffled"), "needs something to spoil"),
+        (("--predictions", "reversed:none"), "needs something to spoil"),
+        (("--predictions", "shuffled:reversed:noise:1"), "not a file"),
+        (("--predictions", "odd.jsonl"), "request_id must be text, got ['r1']"),
         (("--predictions", "nowhere.jsonl"), "not a file"),
         (("--cost-model", "nowhere.json"), "no such file"),
         (("--set", "magic=1"), "no such setting"),
@@ -211,6 +214,8 @@ def test_wrong_usage_is_said_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "latin.jsonl").write_bytes(b"\xff\n")
+    odd = {"request_id": ["r1"], "edges": [0, 1], "survival": [1, 0.5], "accept_length": 1, "accept_strength": 1}
+    (tmp_path / "odd.jsonl").write_text(json.dumps(odd))
     (tmp_path / "huge.jsonl").write_text('{"request_id": "r1", "edges": [0, 1e999], "survival": [1, 0.5]}\n')
     assert run(["simulate", "--trace", str(trace), *options]) == 2
     said = capsys.readouterr().err
@@ -229,3 +234,39 @@ def test_a_trace_of_cut_requests_only_is_refused(tmp_path: Path, capsys: pytest.
     write_records(path, [record(1, finish_reason="length", max_new_tokens=1000)])
     assert run(["simulate", "--trace", str(path)]) == 2
     assert "nothing to replay" in capsys.readouterr().err
+
+
+def burst(i: int) -> RequestRecord:
+    return record(i, arrival_s=float(max(0, i - 15)))
+
+
+def of_one_token(i: int) -> RequestRecord:
+    return record(i, output_tokens=1, accept_lengths=None, verify_steps=None)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "complaint"),
+    [
+        (burst, ("--requests", "3", "--load", "0.5", "--seeds", "20"), "arrive at the same moment"),
+        (of_one_token, (), "take no time"),
+        (lambda i: record(i, output_tokens=10**9), (), "1,000,000,000 output tokens; a replay takes 16,777,216"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said_in_one_sentence(
+    make: Callable[[int], RequestRecord],
+    options: tuple[str, ...],
+    complaint: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    write_records(path, [make(i) for i in range(20)])
+    assert run(["simulate", "--trace", str(path), "--workers", "1", "--policies", "fcfs", *options]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_seeds_in_which_few_finish_are_averaged_and_drawn(simulate: Simulate, tmp_path: Path) -> None:
+    options = ("--requests", "5", "--kv-tokens", "60", "--seeds", "8", "--policies", "fcfs,laps-sd", "--sweep", "none")
+    found = simulate(*options, "--report", str(tmp_path / "report.html"))
+    assert 0 < found["policies"]["fcfs"]["failed"] < 5
+    assert found["slowdown_by_length"]["fcfs"][0].keys() == {"tokens_from", "tokens_to", "slowdown_mean"}
