@@ -14,6 +14,8 @@ DEFAULT_POLICIES = "fcfs,hrrn,sjf-predicted,las,mlfq,gittins,laps-sd,oracle-srpt
 
 #: What a report sweeps unless told otherwise.
 REPORT_SWEEP = "0.5,0.7,0.8,0.9,1.0,1.1"
+#: Beyond these a count is a slip of the finger: it overflows a float, or is never replayed to the end.
+_MOST, _MOST_REPLAYED, _MOST_SEEDS = 2**40, 10**7, 10**4
 
 
 def register(app: typer.Typer) -> None:
@@ -24,8 +26,15 @@ def register(app: typer.Typer) -> None:
 def simulate(
     trace: Annotated[Path, typer.Option(help="Request records: Parquet or JSON lines.")],
     bundle: Annotated[str | None, typer.Option(help="Predictors: a folder, or models:/NAME@ALIAS.")] = None,
-    policies: Annotated[str, typer.Option(help="Comma-separated; also laps-sd:PRESET.")] = DEFAULT_POLICIES,
-    slots: Annotated[int, typer.Option(min=1, help="Requests that run together at most.")] = 16,
+    policies: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated; also laps-sd:PRESET: paper, length-only, acceptance-only, unseeded, no-posterior, "
+            f"remaining, no-trust, no-preemption. [default: {DEFAULT_POLICIES.replace(',', ', ')}]",
+            show_default=False,
+        ),
+    ] = DEFAULT_POLICIES,
+    slots: Annotated[int, typer.Option(min=1, max=_MOST, help="Requests that run together at most.")] = 16,
     load: Annotated[
         float | None,
         typer.Option(
@@ -38,12 +47,15 @@ def simulate(
         float, typer.Option(min=0, help="Coefficient of variation of drawn gaps between arrivals; 1 is Poisson.")
     ] = 1.0,
     kv_tokens: Annotated[
-        int | None, typer.Option("--kv-tokens", min=1, help="KV-cache capacity in tokens. [default: never short]")
+        int | None,
+        typer.Option("--kv-tokens", min=1, max=_MOST, help="KV-cache capacity in tokens. [default: never short]"),
     ] = None,
     drop_kv: Annotated[
         bool, typer.Option("--drop-kv", help="A preempted request keeps only its prompt in the cache.")
     ] = False,
-    chunk_tokens: Annotated[int, typer.Option(min=1, help="Most tokens that one prefill iteration computes.")] = 8192,
+    chunk_tokens: Annotated[
+        int, typer.Option(min=1, max=_MOST, help="Most tokens that one prefill iteration computes.")
+    ] = 8192,
     cost_model: Annotated[
         str, typer.Option("--cost-model", help="JSON file of --fit-cost-model, or unit: a step costs 1, all else 0.")
     ] = "unit",
@@ -60,8 +72,12 @@ def simulate(
         Path | None,
         typer.Option(help="Trace whose accept lengths are lent to requests that have none (else 1 token per step)."),
     ] = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="Requests per replay. [default: all]")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Replays to average, each with its own draws.")] = 3,
+    requests: Annotated[
+        int | None, typer.Option(min=1, max=_MOST_REPLAYED, help="Requests per replay. [default: all]")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=_MOST_SEEDS, help="Replays to average, each with its own draws.")
+    ] = 3,
     seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
     sweep: Annotated[
         str | None,
@@ -91,7 +107,7 @@ def simulate(
     from laps_sd.commands._simulation_options import fit
     from laps_sd.commands._simulation_output import show
 
-    check_outputs((fit_cost_model, json_out, report), (trace, acceptance_from, cost_model, predictions))
+    check_outputs((fit_cost_model, json_out, report), (trace, acceptance_from, cost_model, _source(predictions)))
     if fit_cost_model is not None:
         fit(trace, fit_cost_model)
         return
@@ -135,9 +151,16 @@ _SMALLEST, _LARGEST = 1e-6, 1e6
 
 
 def _check_number(name: str, value: float | None) -> None:
-    least = 0.0 if name == "burstiness" else _SMALLEST
-    if value is not None and not least <= value <= _LARGEST:  # also not a number
-        raise InputError(f"--{name} {value:g}: expected a number from {least:g} to {_LARGEST:g}")
+    if value is None or (name == "burstiness" and value == 0):
+        return
+    if not _SMALLEST <= value <= _LARGEST:  # also not a number
+        allowed = f"0 to {_LARGEST:g}, {_SMALLEST:g} being the least but 0" if name == "burstiness" else None
+        raise InputError(f"--{name} {value:g}: expected a number from {allowed or f'{_SMALLEST:g} to {_LARGEST:g}'}")
+
+
+def _source(predictions: str | None) -> str | None:
+    """Return what ``--predictions`` reads from, if that is a file: it may stand behind the word that spoils it."""
+    return None if predictions is None else predictions.removeprefix("shuffled:").removeprefix("reversed:")
 
 
 def _names(text: str) -> tuple[str, ...]:
