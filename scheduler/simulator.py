@@ -232,7 +232,10 @@ class _Simulation:
         request = self._requests[state.arrival]
         if state.running:
             self._slots.kv.release(state.context_tokens)
-        self._policy.on_finish(state)
+        if finished:
+            self._policy.on_finish(state)
+        else:  # it did not end by itself: nothing to learn about lengths but that it got so far
+            self._policy.on_abort(state)
         self._outcomes[state.arrival] = RequestOutcome(
             request_id=request.request_id,
             arrival_s=request.arrival_s,

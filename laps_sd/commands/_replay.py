@@ -148,6 +148,8 @@ def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction 
 
 #: A replay holds each verify step in memory, and goes through a prompt chunk by chunk.
 MOST_OUTPUT_TOKENS, MOST_PROMPT_TOKENS = 2**24, 2**31
+#: The belief about a request's acceptance has a place for each number of drafts.
+MOST_DRAFTS = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +177,15 @@ def replay_request(
     Its own accept lengths where it has them; else its own histogram in a drawn order; else those of a drawn donor;
     else draws with its own mean; else one token per step, as without speculation. Nothing about acceptance is made up.
     """
-    for what, tokens, limit in (
-        ("output", record.output_tokens, MOST_OUTPUT_TOKENS),
-        ("prompt", record.prompt_tokens, MOST_PROMPT_TOKENS),
+    for what, count, limit in (
+        ("output tokens", record.output_tokens, MOST_OUTPUT_TOKENS),
+        ("prompt tokens", record.prompt_tokens, MOST_PROMPT_TOKENS),
+        ("verify steps", record.verify_steps or 0, MOST_OUTPUT_TOKENS),
+        ("drafts per step", max((record.max_correct_drafts or 0, *(record.draft_lengths or ()))), MOST_DRAFTS),
+        ("tokens per step", max(record.accept_lengths or (0,)), MOST_DRAFTS),
     ):
-        if tokens > limit:
-            raise ValueError(f"request {record.request_id}: {tokens:,} {what} tokens; a replay takes {limit:,} at most")
+        if count > limit:
+            raise ValueError(f"request {record.request_id}: {count:,} {what}; a replay takes {limit:,} at most")
     accept, most = _accept_lengths(record, donors, rng)
     drafts = record.draft_lengths if record.accept_lengths and record.draft_lengths else None
     if drafts is not None:

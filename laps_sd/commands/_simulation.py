@@ -119,7 +119,8 @@ class Results:
 def run(plan: Plan) -> Results:
     """Replay as planned."""
     study, facts = _study(plan)
-    extra = tuple(f"laps-sd:{preset}" for preset in PRESETS) if plan.ablation else ()
+    # The presets are told relative to laps-sd, which need not be among the policies asked for.
+    extra = ("laps-sd", *(f"laps-sd:{preset}" for preset in PRESETS)) if plan.ablation else ()
     names = tuple(dict.fromkeys((*plan.policies, *extra, *REFERENCES)))
     trials = [Trial(name, seed) for seed in plan.seeds for name in names]
     swept = tuple(dict.fromkeys((*plan.policies, *REFERENCES)))
@@ -134,7 +135,7 @@ def run(plan: Plan) -> Results:
     return Results(
         workload=facts,
         policies={name: tables[None][name] for name in plan.policies},
-        ablation={name: tables[None][name] for name in ("laps-sd", *extra) if extra and name in tables[None]},
+        ablation={name: tables[None][name] for name in extra},
         trials={name: [r for r in results if r.trial.load is None and r.trial.policy == name] for name in names},
         sweep={load: {name: tables[load][name] for name in plan.policies} for load in plan.sweep},
     )
@@ -197,10 +198,10 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
         "rate": plan.rate,
         "burstiness": None if timed else plan.burstiness,
         "arrivals": "trace" if timed else "random",
-        "trace": plan.trace.name,
+        "trace": _text(plan.trace.name),
         "censored_left_out": sum(r.censored for r in records),
         "empty_left_out": sum(not r.censored and r.output_tokens == 0 for r in records),
-        "predictions": str(option),
+        "predictions": _text(str(option)),
         "predictions_kendall_tau": _kendall_tau(first),
         "accept_length_mean": float(np.mean([r.accept_length for r in first])),
         "cost_model": machine.cost.to_dict(),
@@ -209,6 +210,11 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
         "settings": list(plan.settings),
     }
     return study, facts
+
+
+def _text(name: str) -> str:
+    """Return a file name as text: its bytes need not be, and neither JSON nor a terminal would take them."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _has_arrivals(records: Sequence[RequestRecord]) -> bool:

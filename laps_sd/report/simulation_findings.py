@@ -21,7 +21,10 @@ def findings(results: Results) -> list[str]:
     """Return sentences, each about one thing that a reader might otherwise not notice."""
     ours = results.policies.get(OURS) or results.ablation.get(OURS)
     found = [_speculation(results)]
-    if ours is not None:
+    compared = [s for name in (OURS, "fcfs", "oracle-srpt") for t in results.trials.get(name, ()) for s in [t.summary]]
+    if any(s["latency_s"] is None for s in compared):
+        found.append("In some replay no request finished, so nothing can be said about what is gained.")
+    elif ours is not None:
         found += [_nothing_to_gain(ours), _better(results, ours), _tail(results, ours), _losers(results)]
         found += [_posterior(results, ours), _preemption(results, ours)]
     said = [sentence for sentence in found if sentence]
@@ -79,7 +82,7 @@ def _posterior(results: Results, ours: PolicySummary) -> str:
     names = {"laps-sd:length-only": "acceptance", "laps-sd:no-posterior": "the online posterior"}
     told = []
     for preset, part in names.items():
-        if preset in results.ablation:
+        if preset in results.ablation and results.ablation[preset]["latency_s"] is not None:
             gain = 1 - _mean(ours) / _mean(results.ablation[preset])
             told.append(f"{part} {gain:+.1%}")
     if not told:

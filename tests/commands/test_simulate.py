@@ -1,6 +1,7 @@
 """``laps-sd simulate`` from outside: options, JSON keys, exit codes."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -270,3 +271,54 @@ def test_seeds_in_which_few_finish_are_averaged_and_drawn(simulate: Simulate, tm
     found = simulate(*options, "--report", str(tmp_path / "report.html"))
     assert 0 < found["policies"]["fcfs"]["failed"] < 5
     assert found["slowdown_by_length"]["fcfs"][0].keys() == {"tokens_from", "tokens_to", "slowdown_mean"}
+
+
+@pytest.mark.parametrize("policies", ["las", "laps-sd:paper"])
+def test_a_report_needs_no_laps_sd_among_the_policies(simulate: Simulate, tmp_path: Path, policies: str) -> None:
+    report = tmp_path / "report.html"
+    found = simulate(
+        "--predictions", "none", "--policies", policies, "--seeds", "1", "--sweep", "none", "--report", str(report)
+    )
+    assert list(found["policies"]) == [policies]
+    assert next(iter(found["ablation"])) == "laps-sd"
+    assert report.exists()
+
+
+def test_a_report_of_failures_claims_nothing(simulate: Simulate, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    simulate("--predictions", "none", "--kv-tokens", "1", "--seeds", "1", "--sweep", "none", "--report", str(report))
+    html = report.read_text(encoding="utf-8")
+    assert "no request finished" in html
+    assert "nothing to gain" not in html
+    assert "nan%" not in html
+
+
+def test_a_trace_may_have_a_name_that_is_no_text(simulate: Simulate, trace: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(trace.parent) + b"/odd\xff.jsonl"))
+    odd.write_bytes(trace.read_bytes())
+    found = simulate("--predictions", "none", "--policies", "fcfs", "--seeds", "1", on=odd)
+    assert found["workload"]["trace"] == "odd\\udcff.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"max_correct_drafts": 10**9}, "1,000,000,000 drafts per step"),
+        (
+            {
+                "accept_lengths": None,
+                "verify_steps": 10**12,
+                "correct_drafts_histogram": (10**12,),
+                "max_correct_drafts": None,
+            },
+            "1,000,000,000,000 verify steps",
+        ),
+    ],
+)
+def test_a_record_beyond_all_bounds_is_named(
+    fields: dict[str, Any], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    write_records(path, [record(i, **(fields if i == 3 else {})) for i in range(5)])
+    assert run(["simulate", "--trace", str(path), "--workers", "1", "--predictions", "none"]) == 2
+    assert f"request r3: {complaint}" in capsys.readouterr().err

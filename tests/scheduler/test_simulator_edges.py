@@ -146,3 +146,12 @@ def _runs(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_requests_that_fail_are_not_taken_for_short_ones() -> None:
+    policy = LapsSd()
+    before = policy.evidence.population.mean()
+    requests = [request(i, float(i), 50, prompt=500) for i in range(40)]
+    outcomes = simulate(requests, policy, Machine(slots=2, kv_tokens=100)).outcomes
+    assert all(o.finish_s is None for o in outcomes)
+    assert policy.evidence.population.mean() == before
