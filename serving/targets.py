@@ -159,6 +159,12 @@ USED_TARGETS = (
         "which requests a step was for, and whether a slot is free",
     ),
     Target(
+        "sglang.srt.managers.io_struct.TokenizedGenerateReqInput",
+        "attributes",
+        ("priority", "sampling_params"),
+        "bound the request's own priority, and carry the numbers",
+    ),
+    Target(
         "sglang.srt.sampling.sampling_params.SamplingParams",
         "attributes",
         ("custom_params", "max_new_tokens", "temperature", "top_k"),
