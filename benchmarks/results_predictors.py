@@ -33,7 +33,6 @@ LENGTHS = (
     ("alpaca_eval_llama3_8b", "embedding", "hazard"),
     ("alpaca_eval_llama3_8b", "lexical", "transformer"),
     ("sdb_eagle", "lexical", "hazard"),
-    ("sdb_eagle", "embedding", "hazard"),
 )
 STEPS = ("0", "4", "8", "16", "32")
 SEEN = ("0", "8", "16", "32")
