@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -95,10 +96,20 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
         "run_id": trained["run_id"],
         "experiment": trained["experiment"],
         "bundle": str(options.out / "bundle"),
+        "serve": _serve_command(options),
         "tracking_uri": tracking_uri(options.out),
         "recorded": len(recorded),
         "trained_on": len(train_rows),
     }
+
+
+def _serve_command(options: DemoOptions) -> str:
+    """The command line that serves with the demo's bundle, and with the drafts that it was trained on."""
+    from laps_sd.serving.process import speculation_args
+
+    drafts = shlex.join(speculation_args(options.draft))
+    bundle = shlex.quote(str(options.out / "bundle"))
+    return f"laps-sd serve --cpu -- {drafts} --schedule-policy laps-sd --laps-sd-bundle {bundle}"
 
 
 def tracking_uri(out: Path) -> str:

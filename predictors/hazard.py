@@ -16,6 +16,7 @@ from laps_sd.predictors.featurefit import PromptFeatures
 from laps_sd.predictors.folds import grouped_folds
 from laps_sd.predictors.hazardcurves import HazardCurves, HazardGrid, smooth_columns
 from laps_sd.predictors.length import LengthEstimator
+from laps_sd.predictors.target import normal_scores
 from laps_sd.predictors.trees import Trees
 
 #: From here on one held-out fold is as telling as five, and trees grown on four fifths are as good as on all.
@@ -67,7 +68,7 @@ class HazardLength(LengthEstimator):
         rows = features.fit_transform(requests, tokens, cut, parts)
         grid = HazardGrid.of(tokens, cut, log_edges(tokens, self.buckets), self.terms)
         smooth = smooth_columns(features.map_, rows)
-        linear = _TRUST * fit_linear(smooth, grid, tokens, cut)
+        linear = _TRUST * _fit_scores(smooth, grid, tokens, cut)
         trees, calibration = self._boost(rows, smooth @ linear, grid, tokens, cut, parts)
         return HazardCurves(features.map_, grid, linear, trees, calibration)
 
@@ -92,3 +93,16 @@ class HazardLength(LengthEstimator):
         seen = np.concatenate(judged)
         curves = survival_of(grid.hazard(scores[seen]))
         return trees, Calibration.fit(tokens[seen], cut[seen], curves, grid.edges)
+
+
+def _fit_scores(smooth: Floats, grid: HazardGrid, tokens: Floats, cut: Bools) -> Floats:
+    """Fit the linear scores; one whose held-out values order lengths no better than chance gets no weight.
+
+    With a few dozen requests a useless score is often a reversed one: out-of-fold it is below average where its
+    target is above. A weight of that sign would turn the order of every request around.
+    """
+    target = normal_scores(tokens, cut)
+    useful = [k == 0 or float(np.cov(smooth[:, k], target)[0, 1]) > 0.0 for k in range(smooth.shape[1])]
+    weights = np.zeros((smooth.shape[1], grid.basis.shape[1]))
+    weights[useful] = fit_linear(smooth[:, useful], grid, tokens, cut)
+    return weights

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 import numpy as np
 
-#: Where fcfs is within this share of the clairvoyant reference there is nothing to gain (design.md, section 4).
+#: Where fcfs is within this share of the clairvoyant reference there is nothing to gain.
 NOTHING_TO_GAIN = 0.03
 
 

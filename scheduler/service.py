@@ -1,7 +1,7 @@
 """Service: what a verify step, a prefill and a recomputation cost.
 
 The unit of scheduling is the verify step: every running request gets one per decode iteration, and the batch shares
-its time τ(batch) = n·T_ssm(batch) + T_llm(batch) (LAPS-SD, section 3; docs/design.md, section 2).
+its time τ(batch) = n·T_ssm(batch) + T_llm(batch) (LAPS-SD, section 3).
 """
 
 from __future__ import annotations

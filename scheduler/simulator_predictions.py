@@ -11,7 +11,7 @@ from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.survival import MAX_EDGES, SurvivalCurve
 from laps_sd.scheduler.workload import ReplayRequest
 
-#: Weight, in verify steps, of a prior that knows only the mean of the workload (design.md: about 16 to 32).
+#: Weight, in verify steps, of a prior that knows only the mean of the workload.
 _WEAK_PRIOR_STEPS = 16.0
 
 

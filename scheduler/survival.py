@@ -1,7 +1,7 @@
 """The distribution of one request's output length, as a survival curve that answers by table lookup.
 
 Everything a scheduler asks about the length follows from S(t) = P(L > t): conditioning on the tokens produced so
-far replaces any rule for "the prediction was too short, now what?" (docs/design.md, section 2).
+far replaces any rule for "the prediction was too short, now what?".
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def run_bench(
     Returns
     -------
     dict
-        The shape of contracts.md for ``bench``, and ``identical_tokens``: whether every request got the same token
+        The JSON of ``laps-sd bench``, and ``identical_tokens``: whether every request got the same token
         ids under every policy in every round (None when fewer than two runs answered it).
 
     Raises

@@ -1,4 +1,4 @@
-"""Figures of a live comparison: per policy as contracts.md says, and whether the answers were the same."""
+"""Figures of a live comparison: per policy, and whether the answers were the same."""
 
 import json
 from collections.abc import Sequence

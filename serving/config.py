@@ -95,7 +95,12 @@ class ServingConfig(_Section):
     admission: AdmissionConfig = AdmissionConfig()
     record: RecordConfig = RecordConfig()
     policy: dict[str, float | int | bool | str | dict[str, float | int | bool | str]] = {}
-    """Constants of the laps-sd policy that differ from their defaults; docs/scheduler.md explains each."""
+    """Constants of the laps-sd policy that differ from their defaults."""
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _nothing_set(cls, value: object) -> object:
+        return {} if value is None else value  # every key below it is still a comment
 
     @field_validator("policy")
     @classmethod

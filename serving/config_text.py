@@ -20,8 +20,6 @@ def as_yaml(config: ServingConfig) -> str:
     lines = ["# laps-sd: the file for --laps-sd-config. Every key may be left out.", *_section(config, "")]
     lines += ["", *_comment(ServingConfig.model_fields["policy"].description or "", ""), "policy:"]
     lines += _settings(Settings(), Settings, config.policy, "  ")
-    if not config.policy:
-        lines[lines.index("policy:")] = "policy: {}"
     return "\n".join(lines) + "\n"
 
 

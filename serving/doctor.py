@@ -59,7 +59,7 @@ def examine(
 
 
 def as_json(checks: Sequence[Check]) -> dict[str, Any]:
-    """The shape of contracts.md."""
+    """JSON of ``laps-sd doctor``."""
     return {"ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}
 
 
@@ -129,7 +129,9 @@ def _launch(args: Sequence[str]) -> Check:
 
     from sglang.srt.server_args import ServerArgs
 
-    from laps_sd.serving.flags import add_flags
+    from laps_sd.serving.flags import add_flags, flags_alone
+    from laps_sd.serving.launch import read_launch
+    from laps_sd.serving.names import POLICY
     from laps_sd.serving.preflight import refusal
 
     parser = argparse.ArgumentParser(prog="sglang serve", exit_on_error=False)
@@ -143,7 +145,12 @@ def _launch(args: Sequence[str]) -> Check:
     except (SystemExit, argparse.ArgumentError) as error:
         detail = str(error) if isinstance(error, argparse.ArgumentError) else said.getvalue().strip().splitlines()[-1]
         return Check("launch arguments", False, detail, "correct the arguments")
-    wrong = refusal(parsed)
+    wrong = flags_alone(parsed) or refusal(parsed)
+    if wrong is None and parsed.schedule_policy == POLICY:
+        try:
+            read_launch(parsed)
+        except LapsError as error:
+            wrong = str(error)
     return Check("launch arguments", wrong is None, wrong or "nothing would refuse to start", "see the reason")
 
 

@@ -106,7 +106,7 @@ def _tell(figures: dict[str, Any], report: Path, out: Path) -> None:
         f"Generated tokens under both policies: {same}.",
         f"MLflow run {figures['run_id']}: mlflow ui --backend-store-uri {figures['tracking_uri']}",
         "Serve with these models:",
-        f"  laps-sd serve --cpu -- --schedule-policy laps-sd --laps-sd-bundle {out / 'bundle'}",
+        f"  {figures['serve']}",
         f"Report: {report}",
     ):
         console.print(line, soft_wrap=True, highlight=False)  # a command must survive copying

@@ -38,7 +38,7 @@ def demo_report(figures: Mapping[str, Any], rows: Rows, requests: Requests) -> P
     page.text(f"MLflow run {figures['run_id']} in experiment {figures['experiment']}. To look at it:")
     page.code(f"mlflow ui --backend-store-uri {figures['tracking_uri']}")
     page.text("To serve with these models on this machine:")
-    page.code(f"laps-sd serve --cpu -- --schedule-policy laps-sd --laps-sd-bundle {figures['bundle']}")
+    page.code(figures["serve"])
     return page
 
 

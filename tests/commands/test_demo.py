@@ -78,6 +78,7 @@ FIGURES = {
     },
     "run_id": "abc",
     "experiment": "laps-sd-demo",
+    "serve": "laps-sd serve --cpu -- --speculative-algorithm NGRAM --schedule-policy laps-sd --laps-sd-bundle bundle",
     "tracking_uri": "sqlite:///x.db",
     "bundle": "out/bundle",
 }

@@ -95,6 +95,16 @@ def test_many_requests_are_fitted_on_four_fifths_and_calibrated_on_the_rest(draw
     assert kendalltau(model.predict(requests), tokens).statistic > 0.55
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_handful_of_requests_is_never_ordered_in_reverse(draw, seed):
+    """Where prompts tell nothing, held-out scores are below average where lengths are above."""
+    requests, tokens, _ = arrays(draw(24, seed=seed))
+    tokens = np.random.default_rng(seed).permutation(tokens)
+    predicted = HazardLength().fit(requests, tokens).predict(requests)
+    if np.ptp(predicted) > 0:
+        assert kendalltau(predicted, tokens).statistic > 0
+
+
 def test_groups_keep_copies_of_a_prompt_on_one_side():
     # Every prompt twice: without groups the inner folds would find each one's copy and trust it blindly.
     random = np.random.default_rng(0)

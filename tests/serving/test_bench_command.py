@@ -11,7 +11,7 @@ from laps_sd.cli import run
 from laps_sd.data import builtin_trace, write_records
 from laps_sd.data.prompts import generate_prompts
 
-#: contracts.md, literally.
+#: What the command line promises, literally.
 WORKLOAD = {"n", "slots", "load", "seed"}
 POLICY = {
     "latency_s", "ttft_s", "tpot_s", "slowdown_mean", "preemptions", "recomputed_tokens", "finished", "failed",

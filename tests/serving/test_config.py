@@ -29,6 +29,12 @@ def test_what_is_shown_can_be_read_back(tmp_path: Path) -> None:
     assert load_config(path) == ServingConfig()
 
 
+def test_a_constant_of_the_policy_is_set_by_taking_its_comment_mark_away(tmp_path: Path) -> None:
+    file = tmp_path / "laps-sd.yaml"
+    file.write_text(as_yaml(ServingConfig()).replace("  # margin:", "  margin:"))
+    assert load_config(file).policy == {"margin": Settings().margin}
+
+
 def test_every_key_is_explained() -> None:
     def undocumented(model: type[BaseModel]) -> list[str]:
         names = []

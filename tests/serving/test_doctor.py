@@ -67,6 +67,20 @@ def test_a_running_server_is_asked_for_its_policy(sglang: ModuleType, fake_sglan
     assert "is no SGLang server" in by_name(doctor.examine(url=fake_sglang.url))["server"].detail
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--schedule-policy", "laps-sd"], "needs --laps-sd-bundle"),
+        (["--laps-sd-bundle", "bundle"], "without --schedule-policy laps-sd"),
+        (["--schedule-policy", "laps-sd", "--laps-sd-config", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_flags_that_the_server_would_refuse_are_said(sglang: ModuleType, arguments: list[str], says: str) -> None:
+    checks = by_name(doctor.examine(args=["--model-path", "m", *arguments]))
+    assert not checks["launch arguments"].ok
+    assert says in checks["launch arguments"].detail
+
+
 def test_arguments_that_sglang_does_not_know_are_said(sglang: ModuleType) -> None:
     checks = by_name(doctor.examine(args=["--model-path", "m", "--schedule-policy", "shortest"]))
     assert not checks["launch arguments"].ok
