@@ -1,8 +1,26 @@
 """What all tests share: property tests that search the same examples everywhere, however slow the machine."""
 
+import signal
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "laps-sd", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("laps-sd")
+
+
+@pytest.fixture
+def as_in_a_terminal() -> Iterator[None]:
+    """Signals as a person's terminal leaves them: background jobs and ``nohup`` inherit ignored ones."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -85,7 +85,7 @@ class TestStores:
         said = unreachable(f"http://me:secret@127.0.0.1:{listener.getsockname()[1]}")
         assert "cannot be reached: nothing listens there; name another by MLFLOW_TRACKING_URI" in said
         assert "secret" not in said
-        assert monotonic() - start < 10
+        assert monotonic() - start < 45  # MLflow alone tries for minutes
 
     def test_nobody_answers(self, unreachable, listener, monkeypatch):
         listener.listen()
@@ -97,9 +97,10 @@ class TestStores:
         start = monotonic()
         assert "cannot be reached" in unreachable("sqlite:////proc/nowhere/mlflow.db")
         assert "file is not a database" in unreachable(f"sqlite:///{spec_trace}")
-        assert monotonic() - start < 10
+        assert monotonic() - start < 45  # MLflow alone tries for minutes
 
 
+@pytest.mark.usefixtures("as_in_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_training_leaves_a_failed_run_and_no_bundle(at_work, typed, spec_trace, monkeypatch, number):
     import mlflow

@@ -60,11 +60,11 @@ def test_a_predictor_that_fails_does_not_fail_the_request() -> None:
 
 def test_a_slow_prediction_is_given_up_and_the_next_requests_do_not_wait_for_it(prediction: Any) -> None:
     bundle = Slow(prediction(30))
-    predictor = TimedPredictor(bundle, 0.02)
+    predictor = TimedPredictor(bundle, 0.2)
     assert predictor.predict(REQUEST).reason == "slow"
     started = time.perf_counter()
     assert [predictor.predict(REQUEST).reason for _ in range(50)] == ["busy"] * 50
-    assert time.perf_counter() - started < 0.5, "only one request waited"
+    assert time.perf_counter() - started < 5, "fifty waits would take ten seconds"
     bundle.go.set()
     for _ in range(500):
         if predictor.predict(REQUEST).prediction is not None:

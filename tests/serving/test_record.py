@@ -103,7 +103,7 @@ def test_adding_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     recorder = Recorder(RecordConfig(path=str(tmp_path / "trace.jsonl")))
     started = time.perf_counter()
     taken = [recorder.add(record(f"r{i}")) for i in range(10_050)]
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 9  # the disk holds for 10
     assert False in taken, "what has no room is dropped, and the caller is told"
     gate.set()
     recorder.close(30)
@@ -124,7 +124,7 @@ def test_closing_waits_for_no_disk_that_is_gone(tmp_path: Path, monkeypatch: pyt
         time.sleep(0.01)
     began = time.monotonic()
     recorder.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20  # 10,000 writes would take half an hour
 
 
 def test_a_record_tells_what_the_server_measured() -> None:

@@ -10,6 +10,8 @@ import pytest
 from laps_sd.training.signals import orderly, uninterrupted
 from laps_sd.training.tracking import _FIRST_CALL, _environment, logged_run, store_uri, tracking
 
+pytestmark = pytest.mark.usefixtures("as_in_a_terminal")
+
 
 def interrupt(number=signal.SIGINT):
     os.kill(os.getpid(), number)
