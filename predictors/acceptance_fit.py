@@ -159,7 +159,10 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
 
 
 def fit_acceptance(
-    records: Sequence[RequestRecord], features: FeatureMap | None = None, seed: int = 0
+    records: Sequence[RequestRecord],
+    features: FeatureMap | None = None,
+    seed: int = 0,
+    groups: Sequence[str] | None = None,
 ) -> PromptAcceptance | RunMeanAcceptance:
     """Fit the acceptance predictor on the finished requests that carry acceptance data.
 
@@ -171,14 +174,17 @@ def fit_acceptance(
         Fitted prompt features to share.
     seed : int
         Seed of everything random.
+    groups : sequence of str, optional
+        ``group_names`` of the records, where the caller knows: telling near-duplicates takes a while.
 
     Returns
     -------
     PromptAcceptance, or RunMeanAcceptance when no record carries acceptance data
     """
-    rows = [r for r in records if has_acceptance(r)]
-    if not rows:
+    kept = [i for i, r in enumerate(records) if has_acceptance(r)]
+    if not kept:
         return RunMeanAcceptance()
+    rows = [records[i] for i in kept]
     ordered = any(r.accept_lengths is not None for r in rows)
     random = None if ordered else np.random.default_rng(seed)
     estimator = AcceptanceEstimator(features, seed=seed)
@@ -189,7 +195,7 @@ def fit_acceptance(
         steps=[step_tokens(r, random) for r in rows],
         counts=[verify_steps_of(r) for r in rows],
         ordered=ordered,
-        groups=np.array(group_names(rows)),
+        groups=np.array(group_names(rows) if groups is None else [groups[i] for i in kept]),
     )
     return estimator.model_
 

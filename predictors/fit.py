@@ -56,15 +56,16 @@ def fit_bundle(
     """
     rows = usable(records)
     requests = [PromptRequest.from_record(r) for r in rows]
+    groups = group_names(rows)
     length = make_length(features, predictor, seed, encoder)
     length.fit(
         requests,
         np.array([r.output_tokens for r in rows], dtype=np.float64),
         censored=np.array([r.censored for r in rows], dtype=np.bool_),
-        groups=np.array(group_names(rows)),
+        groups=np.array(groups),
     )
     shared = length.model_.features if isinstance(length.model_, HazardCurves) else None
-    acceptance = fit_acceptance(rows, shared, seed)
+    acceptance = fit_acceptance(rows, shared, seed, groups)
     manifest: dict[str, Any] = {
         "created_by": _versions(),
         "features": features,
