@@ -45,6 +45,14 @@ def is_here(address: "httpx.URL") -> bool:
     return address.host in ("127.0.0.1", "localhost", "::1")
 
 
+def access(address: "httpx.URL", api_key: str | None) -> dict[str, Any]:
+    """What every httpx call to that server takes: the key as bearer token, and a proxy only if it is elsewhere."""
+    return {
+        "headers": {"Authorization": f"Bearer {api_key}"} if api_key else None,
+        "trust_env": not is_here(address),
+    }
+
+
 def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -> "httpx.AsyncClient":
     """Return a client for the server at ``url``.
 
@@ -60,8 +68,7 @@ def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -
         base_url=address,
         timeout=httpx.Timeout(timeout_s, connect=min(10.0, timeout_s)),
         limits=httpx.Limits(max_connections=concurrency + 1),
-        headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
-        trust_env=not is_here(address),
+        **access(address, api_key),
     )
 
 

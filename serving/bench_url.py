@@ -8,7 +8,7 @@ from typing import Any
 
 from laps_sd.data import Prompt
 from laps_sd.data.metainfo import from_server_info
-from laps_sd.data.sending import address_of, is_here
+from laps_sd.data.sending import access, address_of, is_here
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.bench import Progress, check_usage, take_turn, teller
 from laps_sd.serving.bench_figures import compare_tokens, summary_of, write_requests
@@ -98,9 +98,8 @@ def ask_server(url: str, api_key: str | None = None) -> RunningServer:
     import httpx
 
     address = address_of(url)
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
     try:
-        answer = httpx.get(f"{url}/server_info", timeout=60, headers=headers, trust_env=not is_here(address))
+        answer = httpx.get(f"{url}/server_info", timeout=60, **access(address, api_key))
     except httpx.HTTPError as error:
         why = str(error) or type(error).__name__
         raise WorkError(f"no SGLang server answers at {url} ({why}); start one or correct the address") from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laps_sd.data import Prompt
-from laps_sd.data.sending import address_of, is_here
+from laps_sd.data.sending import access, address_of
 from laps_sd.errors import InputError
 from laps_sd.scheduler import RequestOutcome
 from laps_sd.serving.names import META_KEY
@@ -171,11 +171,8 @@ async def _send_all(
     import httpx
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
-    here = is_here(address_of(url))
-    async with httpx.AsyncClient(
-        base_url=url, timeout=timeout_s, limits=limits, headers=headers, trust_env=not here
-    ) as client:
+    reached = access(address_of(url), api_key)
+    async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, **reached) as client:
         started, done = time.perf_counter(), 0
 
         async def one(request: LoadRequest) -> LoadResult:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from laps_sd.data.sending import address_of, is_here
+from laps_sd.data.sending import access, address_of
 
 _BUCKET = re.compile(r'laps_sd_rank_seconds_bucket\{(?:.*,)?le="([^"]+)"[^}]*\} (\S+)')
 
@@ -16,9 +16,8 @@ def rank_counts(url: str, api_key: str | None = None) -> Counts:
     """What a server has counted so far; nothing where it exports no metrics or does not answer."""
     import httpx
 
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
     try:
-        answer = httpx.get(f"{url}/metrics", timeout=60, headers=headers, trust_env=not is_here(address_of(url)))
+        answer = httpx.get(f"{url}/metrics", timeout=60, **access(address_of(url), api_key))
     except httpx.HTTPError:
         return {}
     return counts_in(answer.text)
