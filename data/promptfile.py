@@ -11,8 +11,8 @@ from laps_sd.data.importers.chat import conversation
 from laps_sd.data.opening import DamagedFileError, open_bytes
 from laps_sd.data.prompt import Prompt
 from laps_sd.data.rows import iter_rows
-from laps_sd.data.writing import replacing
 from laps_sd.errors import InputError
+from laps_sd.files import replacing
 
 _TEXT_FIELDS = ("category", "group", "source")
 

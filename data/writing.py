@@ -1,7 +1,6 @@
 """Write request records as JSON lines or Parquet; the file appears whole or not at all."""
 
 import gzip
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 
 from laps_sd.data.schema import COLUMN_NAMES, RequestRecord
 from laps_sd.errors import InputError
+from laps_sd.files import replacing
 
 _BLOCK_ROWS = 8192
 _BLOCK_CHARS = 16 << 20
@@ -27,34 +27,14 @@ def write_records(path: Path | str, records: Iterable[RequestRecord]) -> int:
     Raises
     ------
     InputError
-        The suffix names no format, the folder is missing, or a text holds a lone surrogate.
+        The suffix names no format, nothing can be written there, or a text holds a lone surrogate.
+    WorkError
+        Writing failed half way.
     """
     path = Path(path)
     write = _writer_for(path)
     with replacing(path) as file:
         return write(file, _blocks(records))
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary sibling of ``path`` for writing that takes its place when the block ends without an error."""
-    if path.is_dir():
-        raise InputError(f"{path}: expected the name of a file to write, found a folder")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: expected the name of a file to write, found a device or a pipe")
-    path = path.resolve()  # a link stays a link
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        file = temporary.open("wb")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); check the folder") from None
-    try:
-        with file:
-            yield file
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def check_name(path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from laps_sd.files import replacing
 from laps_sd.scheduler import summarise
 from laps_sd.serving.load import LoadResult
 from laps_sd.serving.names import META_KEY
@@ -64,8 +65,7 @@ def _mean_accept_length(turns: Sequence[Turn]) -> float | None:
 
 def write_requests(path: Path, turns: Sequence[Turn]) -> None:
     """Write one JSON line per request: when it was sent and answered, its token ids, what the server said of it."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with replacing(path) as file:
         for turn in turns:
             for r in turn.results:
                 meta = r.meta_info
@@ -76,5 +76,4 @@ def write_requests(path: Path, turns: Sequence[Turn]) -> None:
                     "num_retractions": meta.get("num_retractions"), "cached_tokens": meta.get("cached_tokens"),
                     "spec_accept_length": meta.get("spec_accept_length"), "laps_sd": meta.get(META_KEY),
                 }  # fmt: skip
-                file.write(json.dumps(line) + "\n")
-    temporary.replace(path)
+                file.write(json.dumps(line).encode() + b"\n")

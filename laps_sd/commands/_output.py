@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laps_sd.errors import InputError, WorkError
+from laps_sd.errors import InputError
+from laps_sd.files import replacing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,19 +78,12 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
     Raises
     ------
-    WorkError
+    InputError, WorkError
         The file cannot be written.
     """
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    path = path.resolve()  # a link stays a link
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise WorkError(f"{path} cannot be written: {error.strerror}") from error
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def policy_table(policies: Mapping[str, Mapping[str, Any]], title: str = "") -> Table:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from laps_sd.errors import WorkError
+from laps_sd.files import replacing
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -88,28 +87,13 @@ class Page:
 
         Raises
         ------
-        WorkError
-            The folder is missing or not writable.
+        InputError, WorkError
+            The file cannot be written.
         """
         html = self.render()
-        named, path = Path(path), Path(path).resolve()  # a link stays a link
-        part: Path | None = None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", errors="backslashreplace", dir=path.parent, prefix=f".{path.name}.", delete=False
-            ) as file:
-                part = Path(file.name)
-                file.write(html)
-            part.chmod(0o644)
-            part.replace(path)
-        except BaseException as error:
-            if part is not None:
-                part.unlink(missing_ok=True)
-            if not isinstance(error, OSError):
-                raise
-            raise WorkError(f"the report cannot be written to {named}: {error.strerror}") from error
-        return named
+        with replacing(Path(path)) as file:
+            file.write(html.encode(errors="backslashreplace"))
+        return Path(path)
 
 
 def _plotly_script() -> str:

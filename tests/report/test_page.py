@@ -2,10 +2,8 @@
 
 from html.parser import HTMLParser
 
-import pytest
 from plotly.graph_objects import Figure, Scatter
 
-from laps_sd.errors import WorkError
 from laps_sd.report import Page
 
 
@@ -57,27 +55,6 @@ def test_a_page_without_plots_is_small():
 def test_the_same_blocks_give_the_same_bytes(tmp_path):
     first = _page().write(tmp_path / "a.html").read_bytes()
     assert _page().write(tmp_path / "b.html").read_bytes() == first
-
-
-def test_an_unwritable_place_is_one_sentence_and_leaves_nothing(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(WorkError, match="cannot be written"):
-        _page().write(tmp_path / "file" / "report.html")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
-
-
-def test_a_write_that_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("pathlib.Path.chmod", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
-    with pytest.raises(WorkError, match="disk full"):
-        _page().write(tmp_path / "page.html")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_link_stays_a_link(tmp_path):
-    (tmp_path / "link.html").symlink_to(tmp_path / "page.html")
-    assert _page().write(tmp_path / "link.html") == tmp_path / "link.html"
-    assert (tmp_path / "link.html").is_symlink()
-    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_a_file_name_that_is_not_text_can_be_told(tmp_path):
