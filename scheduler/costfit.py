@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from laps_sd.scheduler.service import SHORTEST_S, CostModel
 
@@ -93,13 +94,13 @@ def fit_cost_model(timings: Sequence[Timing], plain: Sequence[Timing] = ()) -> C
     prefill_s = np.array([t.ttft_s - t.queue_s for t in used])
     batch, per_step = _steps(used)
     free, base, slope, step_error = _step_line(batch, per_step)
-    fixed, per_token = _line(prompt, prefill_s)
+    fixed, per_token = fit_line(prompt, prefill_s)
     without = _usable(plain)
     plain_base: float | None = None
     plain_slope: float | None = None
     if len(without) >= LEAST_TIMINGS:
         plain_batch, plain_step = _steps(without)
-        line = _line(np.maximum(plain_batch - free, 0.0), plain_step)
+        line = fit_line(np.maximum(plain_batch - free, 0.0), plain_step)
         if line[0] + (0 if free else line[1]) >= SHORTEST_S:
             plain_base, plain_slope = line
     return CostFit(
@@ -140,7 +141,7 @@ def _step_line(batch: np.ndarray, per_step: np.ndarray) -> tuple[int, float, flo
     best: tuple[int, float, float, float] | None = None
     for free in (0, *(2**i for i in range(9) if 2**i < batch.max())):
         beyond = np.maximum(batch - free, 0.0)
-        base, slope = _line(beyond, per_step)
+        base, slope = fit_line(beyond, per_step)
         if free and base < SHORTEST_S:
             continue  # a line through the knee: no step under it would take time
         error = _median_relative_error(base + slope * beyond, per_step)
@@ -189,8 +190,12 @@ def _union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return begin[fresh], end[np.concatenate([fresh[1:], [True]])]
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Non-negative intercept and slope with the least absolute relative error."""
+def fit_line(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
+    """Return the non-negative intercept and slope of the line with the least absolute relative error.
+
+    Points of about one x (`LEAST_RANGE`) give a flat line: they cannot tell base from slope.
+    """
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     low, high = np.quantile(x, (0.05, 0.95))
     if high - low <= LEAST_RANGE * high:
         return float(np.median(y)), 0.0

@@ -216,7 +216,8 @@ class LapsSd(Policy):
             return candidate.level < state.level
         trust = self._trust(candidate)
         margin = trust * settings.margin + (1 - trust) * settings.blind_margin
-        if self.level(candidate.work * margin + self._recompute(state)) >= state.level:
+        bill = self._recompute(state)
+        if bill >= self._most_gained() or self.level(candidate.work * margin + bill) >= state.level:
             return False
         return self._steps_left(state) > settings.protect_steps
 
@@ -227,8 +228,13 @@ class LapsSd(Policy):
 
     def _recompute(self, state: RequestState) -> float:
         """Verify steps that all requests together lose when this one has to be brought back: nobody moves meanwhile."""
-        tokens = self.settings.recompute_weight * state.context_tokens
-        return (self._batch_steps + self._token_steps * tokens) * (self._slots + len(self._waiting))
+        stall = self._batch_steps + self._token_steps * state.context_tokens
+        return self.settings.recompute_weight * stall * (self._slots + len(self._waiting))
+
+    def _most_gained(self) -> float:
+        """Verify steps that all requests together gain at most: whoever waits moves up by one release of a slot."""
+        release = self.evidence.population.mean(0) / self.evidence.accept_length / self._slots
+        return release * len(self._waiting)
 
     # --- KV memory --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ its time τ(batch) = n·T_ssm(batch) + T_llm(batch) (LAPS-SD, section 3).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
@@ -61,6 +62,12 @@ class CostModel:
     def unit(cls) -> CostModel:
         """A step costs 1 second whatever the batch; prefill and preemption cost nothing."""
         return cls()
+
+    @classmethod
+    def from_json(cls, text: str) -> CostModel:
+        """Read what ``laps-sd simulate --fit-cost-model`` writes, or the model alone; raise ValueError otherwise."""
+        values = json.loads(text)
+        return cls.from_dict(values.get("model", values) if isinstance(values, dict) else values)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> CostModel:

@@ -47,8 +47,8 @@ class Settings:
         Hysteresis: a candidate's perceived service counts this many times when it asks for a running one's slot; the
         second where service is not predicted, or predictions are not trusted.
     recompute_weight : float
-        How often the recomputation of a victim's context counts, for each slot and each waiting request: nobody moves
-        meanwhile, and whoever comes before the machine has caught up is late too.
+        How often the prefill that brings a victim back counts, for each slot and each waiting request: nobody moves
+        meanwhile, and whoever comes before the machine has caught up is late too. 0: as if it cost nothing.
     protect_steps : float
         A request expected to end within so many verify steps is not preempted.
     max_preemptions : int
@@ -105,7 +105,7 @@ class Settings:
     preemption: bool = True
     margin: float = 1.1
     blind_margin: float = 1.15
-    recompute_weight: float = 8.0
+    recompute_weight: float = 4.0
     protect_steps: float = 4.0
     max_preemptions: int = 16
     patience: float = 100.0

@@ -12,7 +12,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from laps_sd.errors import InputError
-from laps_sd.scheduler import PosteriorSettings, Settings
+from laps_sd.scheduler import CostModel, PosteriorSettings, Settings
+
+_FIT = "`laps-sd simulate --trace TRACE --fit-cost-model FILE` writes one"
 
 
 class _Section(BaseModel):
@@ -89,6 +91,10 @@ class ServingConfig(_Section):
     """Start without --laps-sd-bundle: ranks come from hints, attained service and observed acceptance alone."""
     allow_untested_sglang: bool = False
     """Start on an SGLang release that laps-sd was not tested with, if every hook target matches."""
+    cost_model: str | None = None
+    """File that `laps-sd simulate --fit-cost-model` wrote from this server's trace: what a step and a prefill cost, and
+    so when preempting is worth it. null: learned while serving where there is one tensor-parallel rank; several ranks
+    must decide alike and no two clocks agree, so there preempting counts as free."""
     prediction: PredictionConfig = PredictionConfig()
     hints: HintsConfig = HintsConfig()
     preemption: PreemptionConfig = PreemptionConfig()
@@ -115,6 +121,19 @@ class ServingConfig(_Section):
         """Settings of the laps-sd policy."""
         return _settings(self.policy)
 
+    def cost(self) -> CostModel | None:
+        """Cost model of the file that is named, None where none is; InputError when it is not one."""
+        if self.cost_model is None:
+            return None
+        try:
+            return CostModel.from_json(Path(self.cost_model).read_text(encoding="utf-8"))
+        except OSError as error:
+            what = f"{self.cost_model} cannot be read ({error.strerror or error})"
+            raise InputError(f"--laps-sd-config: cost_model {what}; {_FIT}") from error
+        except (ValueError, RecursionError) as error:
+            what = f"{self.cost_model} is not one ({_one_line(error)})"
+            raise InputError(f"--laps-sd-config: cost_model {what}; {_FIT}") from error
+
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     """Build the policy's settings, the posterior's among them; ValueError names the one that is wrong."""
@@ -134,7 +153,8 @@ def load_config(path: Path | str | None) -> ServingConfig:
     Raises
     ------
     InputError
-        The file cannot be read, is not YAML, or has an unknown key or a value out of bounds.
+        The file cannot be read, is not YAML, has an unknown key or a value out of bounds, or names a cost model that
+        is none.
     """
     if path is None:
         return ServingConfig()
@@ -144,7 +164,9 @@ def load_config(path: Path | str | None) -> ServingConfig:
         raise InputError(f"--laps-sd-config {path}: {error.strerror or error}; give a readable YAML file") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"--laps-sd-config {path} is not YAML ({_one_line(error)}); correct it") from error
-    return parse_config({} if content is None else content, source=f"--laps-sd-config {path}")
+    config = parse_config({} if content is None else content, source=f"--laps-sd-config {path}")
+    config.cost()
+    return config
 
 
 def parse_config(content: object, *, source: str) -> ServingConfig:

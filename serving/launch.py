@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laps_sd.errors import InputError
+from laps_sd.scheduler import CostModel
 from laps_sd.serving.config import ServingConfig, load_config
 from laps_sd.serving.names import ACTIVE_ENV
 
@@ -24,16 +25,20 @@ class Launch:
     bundle : str or None
         As the operator wrote it: a folder or an MLflow URI; None: every request ranks as unpredicted.
     config : ServingConfig
+    cost : CostModel or None
+        What the configuration's cost model says, read once so that every process has the same.
     """
 
     bundle: str | None
     config: ServingConfig
+    cost: CostModel | None = None
 
     def to_environment(self) -> None:
         """Hand the options to the processes that are started from now on."""
         content = {
             "bundle": self.bundle,
             "config": self.config.model_dump(mode="json"),
+            "cost": None if self.cost is None else self.cost.to_dict(),
         }
         os.environ[ACTIVE_ENV] = json.dumps(content)
 
@@ -47,6 +52,7 @@ class Launch:
         return cls(
             bundle=values["bundle"],
             config=ServingConfig.model_validate(values["config"]),
+            cost=None if values["cost"] is None else CostModel.from_dict(values["cost"]),
         )
 
 
@@ -65,7 +71,7 @@ def read_launch(args: Namespace) -> Launch:
             "--schedule-policy laps-sd needs --laps-sd-bundle; give a bundle, or start without predictions by "
             "unpredicted: true in --laps-sd-config"
         )
-    return Launch(name, config)
+    return Launch(name, config, config.cost())
 
 
 def load_bundle(name: str) -> "PredictorBundle":

@@ -22,7 +22,7 @@ from laps_sd.serving.targets import SCHEDULER_TARGETS
 from laps_sd.serving.wire import take_off
 
 _side: SchedulerSide | None = None
-_clock: StepClock | None = None  # only where there is a single rank: a clock differs from rank to rank
+_clock: StepClock | None = None  # only where costs are given, or by a single rank: clocks differ from rank to rank
 _config = ServingConfig()
 _adder: Any = None
 
@@ -57,7 +57,7 @@ def init_schedule_policy(_result: None, self: Any) -> None:
         metrics=SchedulerMetrics() if self.metrics_reporter.current_scheduler_metrics_enabled else None,
     )
     _adder = None
-    _clock = StepClock() if get_parallel().tp_size == 1 else None
+    _clock = StepClock(launch.cost) if launch.cost is not None or get_parallel().tp_size == 1 else None
     # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
     self.enable_priority_preemption = config.preemption.enabled
 
@@ -168,9 +168,9 @@ def normalize_decode_outputs(outcome: tuple[list[list[int]], Any], self: Any, *_
         k = 0 if correct is None else min(correct[i], proposed)
         _side.on_step(req, k, proposed, len(tokens[i]))
     if _clock is not None:
-        cost = _clock.on_decode(perf_counter(), after_idle=batch.after_idle_gap)
-        if cost is not None:
-            _side.policy.set_cost(cost, len(batch.reqs))
+        found = _clock.on_decode(perf_counter(), len(batch.reqs), after_idle=batch.after_idle_gap)
+        if found is not None:
+            _side.policy.set_cost(*found)
 
 
 def process_batch_result_prefill(_result: None, self: Any, batch: Any, result: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -26,8 +25,7 @@ def read_cost_model(text: str) -> CostModel:
         return CostModel.unit()
     path = Path(text)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return CostModel.from_dict(values.get("model", values) if isinstance(values, dict) else values)
+        return CostModel.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"--cost-model {text}: no such file; write one with --fit-cost-model, or say unit") from error
     except OSError as error:

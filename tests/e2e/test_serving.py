@@ -86,7 +86,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def laps(server_factory: Callable[..., SglangServer], bundle: Path, small_model: Path, trace: Path) -> SglangServer:
     config = trace.parent / "config.yaml"
-    config.write_text(yaml.safe_dump({"record": {"path": str(trace), "prompts": "text"}}))
+    # Resuming a small model on a CPU costs a whole step, so that the default would seldom find it worth it.
+    free = {"recompute_weight": 0}
+    config.write_text(yaml.safe_dump({"record": {"path": str(trace), "prompts": "text"}, "policy": free}))
     args = [*COMMON, "--schedule-policy", "laps-sd", "--laps-sd-bundle", str(bundle), "--laps-sd-config", str(config)]
     return server_factory(args, model=small_model)
 

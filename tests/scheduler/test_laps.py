@@ -108,6 +108,26 @@ def test_the_recomputation_is_on_the_candidate_s_bill():
         assert (policy.victim(candidate, [running]) is running) == gives_way
 
 
+def test_a_prefill_that_costs_whatever_its_length_is_on_the_bill_too():
+    for fixed_steps, gives_way in ((0.1, True), (100.0, False)):
+        policy = LapsSd(cost=CostModel(step_s=0.02, prefill_s=0.02 * fixed_steps))
+        long = arrived(policy, 0, 400)
+        policy.on_admit(long)
+        short = arrived(policy, 1, 20)
+        assert (policy.victim(short, [long]) is long) == gives_way
+
+
+@pytest.mark.parametrize(("slots", "gives_way"), [(1, True), (64, False)])
+def test_where_a_slot_is_free_soon_anyway_nobody_pays_for_one(slots, gives_way):
+    """However long the victim has still to run: who waits gains no more than the time to the next release."""
+    policy = LapsSd(cost=CostModel(step_s=0.02, prefill_s=0.02), slots=slots)
+    running = [arrived(policy, i, 100_000) for i in range(slots)]
+    for state in running:
+        policy.on_admit(state)
+    short = arrived(policy, slots, 10)
+    assert (policy.victim(short, running) in running) == gives_way
+
+
 def test_the_victim_is_the_one_whose_preemption_gains_most():
     policy = LapsSd(cost=CostModel(step_s=0.02, prefill_s_per_token=0.0001))
     heavy = arrived(policy, 0, 2000, prompt_tokens=60_000)  # a little longer, but dear to compute again

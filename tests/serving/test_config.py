@@ -84,6 +84,24 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "nothing.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(None, "No such file"), ("{", "not one"), ('{"model": {"step_s": -1}}', "step_s"), ("[" * 100_000, "not one")],
+)
+def test_a_cost_model_that_is_none_is_refused_before_the_server_starts(
+    tmp_path: Path, text: str | None, says: str
+) -> None:
+    if text is not None:
+        (tmp_path / "cost.json").write_text(text)
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"cost_model": str(tmp_path / "cost.json")}))
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    assert says in str(caught.value)
+    assert "--fit-cost-model" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_settings_reach_the_policy() -> None:
     config = parse_config({"policy": {"factor": 3.0, "posterior": {"kind": "beta"}}}, source="test")
     assert config.settings() == Settings(factor=3.0, posterior=PosteriorSettings(kind="beta"))

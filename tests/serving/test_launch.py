@@ -11,6 +11,7 @@ import pytest
 from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.errors import InputError
 from laps_sd.predictors import fit_bundle
+from laps_sd.scheduler import CostModel
 from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.launch import Launch, load_bundle, read_launch
 from laps_sd.serving.names import ACTIVE_ENV
@@ -34,10 +35,18 @@ def test_children_read_what_the_launcher_wrote(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv(ACTIVE_ENV, raising=False)
     assert Launch.from_environment() is None
     config = ServingConfig.model_validate({"record": {"path": "x.jsonl"}, "policy": {"posterior": {"kind": "beta"}}})
-    launch = Launch("models:/m@prod", config)
-    monkeypatch.setenv(ACTIVE_ENV, "")
-    launch.to_environment()
-    assert Launch.from_environment() == launch
+    for cost in (None, CostModel(step_s=0.02, prefill_s=0.01)):
+        launch = Launch("models:/m@prod", config, cost)
+        monkeypatch.setenv(ACTIVE_ENV, "")
+        launch.to_environment()
+        assert Launch.from_environment() == launch
+
+
+def test_the_cost_model_of_the_configuration_is_read_once_and_for_all_ranks(tmp_path: Path) -> None:
+    (tmp_path / "cost.json").write_text('{"model": {"step_s": 0.5, "prefill_s": 0.25}, "fit": {"n": 3}}')
+    (tmp_path / "config.yaml").write_text(f"{{unpredicted: true, cost_model: {tmp_path / 'cost.json'}}}")
+    launch = read_launch(flags(config=tmp_path / "config.yaml"))
+    assert launch.cost == CostModel(step_s=0.5, prefill_s=0.25)
 
 
 def test_a_folder_without_a_bundle_is_said(tmp_path: Path) -> None:

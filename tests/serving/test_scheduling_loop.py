@@ -3,7 +3,6 @@
 The "model" appends one token a step; everything that admits, preempts, retracts, keeps and frees is SGLang's code.
 """
 
-import json
 import random
 from array import array
 from collections.abc import Callable, Iterator
@@ -12,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from laps_sd.scheduler import Prediction, SurvivalCurve
+from laps_sd.scheduler import CostModel, Prediction, SurvivalCurve
+from laps_sd.serving.config import ServingConfig
+from laps_sd.serving.launch import Launch
 from laps_sd.serving.names import ACTIVE_ENV, WIRE_KEY
 from laps_sd.serving.targets import SCHEDULER_TARGETS, Target
 
@@ -240,8 +241,9 @@ def engine(sglang: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
         monkeypatch.setattr(scheduler_hooks, name, None)
 
     def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Engine:
-        content = {"bundle": None, "bundle_name": None, "config": {"unpredicted": True, **(config or {})}}
-        monkeypatch.setenv(ACTIVE_ENV, json.dumps(content))
+        monkeypatch.setenv(ACTIVE_ENV, "")
+        known = CostModel.unit()  # else it is learned from how long this test's own steps take
+        Launch(None, ServingConfig.model_validate({"unpredicted": True, **(config or {})}), known).to_environment()
         return Engine(**kwargs)
 
     yield make

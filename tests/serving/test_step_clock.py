@@ -2,28 +2,46 @@
 
 import pytest
 
+from laps_sd.scheduler import CostModel
 from laps_sd.serving.step_clock import StepClock
 
 
-def serve(clock: StepClock, steps: int, step_s: float = 0.02, start: float = 0.0) -> float:
-    now = start
+def serve(clock: StepClock, steps: int, step_s: float = 0.02, prompts: tuple[int, ...] = (100, 1000, 1)) -> float:
+    """A prefill, of 0.01 s and 0.001 s a token, before every fourth step."""
+    now = 0.0
     for i in range(steps):
         if i % 4 == 0:
-            now += 0.1
-            clock.on_prefill(now, 100, after_idle=i == 0)
+            tokens = prompts[i // 4 % len(prompts)]
+            now += 0.01 + 0.001 * tokens
+            clock.on_prefill(now, tokens, after_idle=i == 0)
         now += step_s
-        clock.on_decode(now, after_idle=False)
+        clock.on_decode(now, 4, after_idle=False)
     return now
 
 
-def test_medians_of_what_was_seen() -> None:
+def test_the_median_step_and_the_line_of_prefill_are_what_was_seen() -> None:
     clock = StepClock()
     serve(clock, 100)
     cost = clock.cost()
     assert cost is not None
     assert cost.step_s == pytest.approx(0.02)
-    assert cost.prefill_s_per_token == pytest.approx(0.001)
-    assert cost.steps_per_prefill_token(4) == pytest.approx(0.05)
+    assert cost.prefill_s == pytest.approx(0.01, rel=0.05)
+    assert cost.prefill_s_per_token == pytest.approx(0.001, rel=0.01)
+
+
+def test_prefills_of_one_size_say_nothing_about_tokens() -> None:
+    clock = StepClock()
+    serve(clock, 100, prompts=(100,))
+    cost = clock.cost()
+    assert cost is not None
+    assert (cost.prefill_s, cost.prefill_s_per_token) == (pytest.approx(0.11), 0.0)
+
+
+def test_a_known_cost_is_what_it_says_and_batches_are_still_counted() -> None:
+    known = CostModel(step_s=0.5, prefill_s=0.25)
+    clock = StepClock(known)
+    found = [clock.on_decode(float(i), 1 + i % 7, after_idle=False) for i in range(128)]
+    assert [f for f in found if f is not None] == [(known, 7), (known, 7)]
 
 
 def test_nothing_is_claimed_from_little() -> None:
@@ -37,7 +55,7 @@ def test_pauses_do_not_count() -> None:
     now = serve(clock, 100)
     for _ in range(20):
         now += 60.0
-        clock.on_decode(now, after_idle=True)
+        clock.on_decode(now, 4, after_idle=True)
     cost = clock.cost()
     assert cost is not None
     assert cost.step_s == pytest.approx(0.02)
@@ -50,6 +68,6 @@ def test_a_new_cost_is_offered_now_and_then() -> None:
     for i in range(256):
         clock.on_prefill(now, 50, after_idle=False)
         now += 0.02
-        offered += clock.on_decode(now, after_idle=False) is not None
+        offered += clock.on_decode(now, 4, after_idle=False) is not None
         now += 0.01 * (i % 2)
     assert offered == 4
