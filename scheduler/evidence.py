@@ -30,6 +30,8 @@ class Evidence:
         Output length of all requests: hazards per bucket from requests that passed it, finished or not.
     accept_length : float
         Tokens per verify step of all requests, as of the last look.
+    steps : float
+        Verify steps of a whole request, on average over all, as of the last look.
     experienced : bool
         Whether enough requests finished for a first look.
     trust : float
@@ -47,6 +49,7 @@ class Evidence:
         self._next_look = _LOOK_EVERY
         self.population = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
         self.accept_length = settings.accept_length
+        self.steps = _PRIOR_MEAN / settings.accept_length
         self.experienced = False
         self._at_start: dict[int | None, float] = {}  # tokens left of those that produced none, by cap
         self.trust = settings.most_trust if settings.trust else 1.0
@@ -123,6 +126,7 @@ class Evidence:
         hazard = (ended + _PRIOR_ENDS) / (exposed + _PRIOR_ENDS * mean)
         survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
         self.population = SurvivalCurve(_EDGES, survival)
+        self.steps = self.population.mean() / self.accept_length
         self._at_start.clear()
         if self._at_risk[0] > self._settings.memory * 4:
             self._at_risk = [v / 2 for v in self._at_risk]

@@ -188,7 +188,6 @@ class LapsSd(Policy):
             return None
         tries = 0
         for state in self._yielding:
-            self.place(state)  # it has run since its place was computed
             if self._gives_way(state, candidate):
                 for item in running:
                     if state_of(item) is state:
@@ -206,18 +205,19 @@ class LapsSd(Policy):
         rest; overdue requests keep theirs too.
         """
         settings = self.settings
-        if state.preemptions >= settings.max_preemptions or candidate.key[:2] >= state.key[:2]:
+        if state.preemptions >= settings.max_preemptions:
             return False
         if state.priority != candidate.priority:
             return state.priority < candidate.priority
-        if state.overdue:
+        bill = 0.0 if settings.index == "attained" else self._recompute(state)
+        if state.overdue or bill >= self._most_gained():
             return False
-        if settings.index == "attained":
-            return candidate.level < state.level
+        self.place(state)  # it has run since its place was computed
+        if settings.index == "attained" or candidate.key[:2] >= state.key[:2]:
+            return candidate.key[:2] < state.key[:2] and candidate.level < state.level
         trust = self._trust(candidate)
         margin = trust * settings.margin + (1 - trust) * settings.blind_margin
-        bill = self._recompute(state)
-        if bill >= self._most_gained() or self.level(candidate.work * margin + bill) >= state.level:
+        if self.level(candidate.work * margin + bill) >= state.level:
             return False
         return self._steps_left(state) > settings.protect_steps
 
@@ -233,8 +233,7 @@ class LapsSd(Policy):
 
     def _most_gained(self) -> float:
         """Verify steps that all requests together gain at most: whoever waits moves up by one release of a slot."""
-        release = self.evidence.population.mean(0) / self.evidence.accept_length / self._slots
-        return release * len(self._waiting)
+        return self.evidence.steps / self._slots * len(self._waiting)
 
     # --- KV memory --------------------------------------------------------------------------------------------
 

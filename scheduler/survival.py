@@ -43,7 +43,7 @@ class SurvivalCurve:
     0.75
     """
 
-    __slots__ = ("_edges", "_expected", "_horizon", "_survival", "_tail_hazard")
+    __slots__ = ("_beyond", "_cap", "_edges", "_expected", "_horizon", "_survival", "_tail_hazard")
 
     def __init__(self, edges: ArrayLike, survival: ArrayLike) -> None:
         self._edges, self._survival = checked(edges, survival)
@@ -51,6 +51,7 @@ class SurvivalCurve:
         # Filled at first use: the process that predicts sends the curve on and asks it nothing.
         self._expected: list[float] = []
         self._horizon: list[int] = []
+        self._cap, self._beyond = MAX_TOKENS, 0.0  # the last limit asked about, and the sum of S beyond it
 
     @classmethod
     def batch(cls, edges: NDArray[np.int64], survival: NDArray[np.float64]) -> list[SurvivalCurve]:
@@ -69,6 +70,7 @@ class SurvivalCurve:
         curve._edges, curve._survival = edges, survival
         curve._tail_hazard = tail_hazard(edges, survival)
         curve._expected, curve._horizon = [], []
+        curve._cap, curve._beyond = MAX_TOKENS, 0.0
         return curve
 
     @classmethod
@@ -188,7 +190,9 @@ class SurvivalCurve:
     def _mean(self, here: float, alive: float, cap: int | None) -> float:
         """Expected tokens up to ``cap`` of a request that is ``alive`` with ``here`` as the sum of S from there on."""
         if cap is not None and cap < MAX_TOKENS:
-            here -= self._sum_from(cap)
+            if cap != self._cap:  # a request's limit stays what it was
+                self._cap, self._beyond = cap, self._sum_from(cap)
+            here -= self._beyond
         return max(1.0, here / alive)
 
     def _sum_from(self, g: int) -> float:
