@@ -123,7 +123,7 @@ def predictions_of(trace: Path) -> str:
     if not kept.exists():
         usable = [r for r in read_records(trace) if not r.censored and r.output_tokens > 0]
         option = parse_predictions("oof", bundle=False, prompts=True)
-        found = find_predictions(option, usable, bundle=None, seed=0)
+        found = find_predictions(option, usable, bundle=None, seed=0).predictions
         rows = [
             {"request_id": r.request_id, "prediction": p.to_wire()} for r, p in zip(usable, found, strict=True) if p
         ]

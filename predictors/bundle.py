@@ -15,7 +15,7 @@ from laps_sd.predictors.run_mean import RunMeanAcceptance
 from laps_sd.predictors.state import State
 from laps_sd.predictors.store import read_folder, write_folder
 from laps_sd.predictors.transformercurves import TransformerCurves
-from laps_sd.scheduler import Prediction
+from laps_sd.scheduler import PosteriorSettings, Prediction
 
 AcceptanceModel = PromptAcceptance | RunMeanAcceptance
 
@@ -76,6 +76,14 @@ class PredictorBundle:
     ) -> Prediction:
         """Predict one request; see :meth:`predict`."""
         return self.predict([request], draft=draft, max_correct_drafts=max_correct_drafts)[0]
+
+    def posterior_settings(
+        self, draft: str | None = None, max_correct_drafts: int | None = None, model: str | None = None
+    ) -> PosteriorSettings | None:
+        """Return the constants of the acceptance posterior that were fitted with the priors; None if none were."""
+        if not isinstance(self.acceptance, PromptAcceptance):
+            return None
+        return self.acceptance.posterior_settings(draft, max_correct_drafts, model)
 
     def save(self, path: Path | str) -> Path:
         """Write the bundle to the folder ``path``, all of it or nothing; an older bundle there is replaced."""

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from laps_sd.scheduler.laps import LapsSd
 from laps_sd.scheduler.peers import Gittins, Hrrn, Las, Mlfq, OracleSrpt, SjfPredicted
 from laps_sd.scheduler.policy import Policy
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.settings import PAPER, Settings
 
 POLICIES: dict[str, type[Policy]] = {
     p.name: p for p in (Policy, Hrrn, SjfPredicted, Las, Mlfq, LapsSd, Gittins, OracleSrpt)
 }
 
-#: Named configurations of ``laps-sd``, written ``laps-sd:NAME``.
-PRESETS: dict[str, Settings] = {
-    "paper": Settings.paper(),
-    "length-only": Settings(use_acceptance=False, use_posterior=False),
-    "acceptance-only": Settings(use_length=False),
-    "unseeded": Settings(seeded=False),
-    "no-posterior": Settings(use_posterior=False),
-    "remaining": Settings(index="remaining"),
-    "no-trust": Settings(trust=False),
-    "no-preemption": Settings(preemption=False),
+#: Named configurations of ``laps-sd``, written ``laps-sd:NAME``, and what each changes of the settings at hand.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": PAPER,
+    "length-only": {"use_acceptance": False, "use_posterior": False},
+    "acceptance-only": {"use_length": False},
+    "unseeded": {"seeded": False},
+    "no-posterior": {"use_posterior": False},
+    "remaining": {"index": "remaining"},
+    "no-trust": {"trust": False},
+    "no-preemption": {"preemption": False},
 }
 
 
@@ -33,7 +36,7 @@ def make_policy(name: str, settings: Settings | None = None, cost: CostModel | N
     name : str
         A key of `POLICIES`, or ``laps-sd:PRESET``.
     settings : Settings, optional
-        Constants of the policy; a preset brings its own and takes none.
+        Constants of the policy; those that a preset is about are the preset's.
     cost : CostModel, optional
         Default: the unit model.
     slots : int
@@ -50,7 +53,7 @@ def make_policy(name: str, settings: Settings | None = None, cost: CostModel | N
     if preset:
         if preset not in PRESETS:
             raise ValueError(f"unknown policy {name!r}; known are {', '.join(policy_names())}")
-        settings = PRESETS[preset]
+        settings = replace(settings or Settings(), **PRESETS[preset])
     return POLICIES[base](settings, cost, slots)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 from laps_sd.scheduler.posterior_base import PosteriorSettings
 
@@ -132,29 +132,30 @@ class Settings:
 
     @classmethod
     def paper(cls) -> Settings:
-        """Return the paper-faithful preset: unseeded, all start in the highest queue, queues over attained service.
-
-        What the paper does not state (thresholds, number of queues, stability test) keeps a sensible value.
-        """
-        return cls(
-            index="attained",
-            seeded=False,
-            first_threshold=16.0,
-            factor=2.0,
-            levels=8,
-            margin=1.0,
-            blind_margin=1.0,
-            trust=False,
-            protect_steps=0.0,
-            max_preemptions=1_000_000,
-            patience=1e9,
-        )
+        """Return the paper-faithful preset: the defaults but for `PAPER`."""
+        return cls(**PAPER)
 
     @classmethod
     def names(cls) -> list[str]:
         """Return the names of all settings."""
         return [f.name for f in fields(cls)]
 
+
+#: What the paper-faithful preset sets: unseeded, all start in the highest queue, queues over attained service. What the
+#: paper does not state (thresholds, number of queues, stability test) keeps a sensible value.
+PAPER: dict[str, Any] = {
+    "index": "attained",
+    "seeded": False,
+    "first_threshold": 16.0,
+    "factor": 2.0,
+    "levels": 8,
+    "margin": 1.0,
+    "blind_margin": 1.0,
+    "trust": False,
+    "protect_steps": 0.0,
+    "max_preemptions": 1_000_000,
+    "patience": 1e9,
+}
 
 _BOUNDS: dict[str, tuple[float, float]] = {
     "first_threshold": (0.01, 1e6),

@@ -137,7 +137,7 @@ class Study:
     Attributes
     ----------
     settings : Settings, optional
-        Constants of ``laps-sd`` (presets bring their own).
+        Constants of ``laps-sd``; a preset changes those that it is about.
     """
 
     workload: Workload
@@ -178,9 +178,7 @@ class _Runner:
 
     def run(self, trial: Trial) -> TrialResult:
         machine = self._study.machine
-        policy = make_policy(
-            trial.policy, None if ":" in trial.policy else self._study.settings, machine.cost, machine.slots
-        )
+        policy = make_policy(trial.policy, self._study.settings, machine.cost, machine.slots)
         result = simulate(self._draw(trial.seed, trial.load), policy, machine)
         latencies = [o.latency_s for o in result.outcomes if o.latency_s is not None]
         return TrialResult(

@@ -94,7 +94,7 @@ class ServingConfig(_Section):
     cost_model: str | None = None
     """File that `laps-sd simulate --fit-cost-model` wrote from this server's trace: what a step and a prefill cost, and
     so when preempting is worth it. null: learned while serving where there is one tensor-parallel rank; several ranks
-    must decide alike and no two clocks agree, so there preempting counts as free."""
+    must decide alike and no two clocks agree, so they take a prefill for as long as a step."""
     prediction: PredictionConfig = PredictionConfig()
     hints: HintsConfig = HintsConfig()
     preemption: PreemptionConfig = PreemptionConfig()

@@ -17,12 +17,12 @@ from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.names import META_KEY, POLICY
 from laps_sd.serving.refuse import refuse
 from laps_sd.serving.scheduler_side import SchedulerSide
-from laps_sd.serving.step_clock import StepClock
+from laps_sd.serving.step_clock import ASSUMED, StepClock
 from laps_sd.serving.targets import SCHEDULER_TARGETS
 from laps_sd.serving.wire import take_off
 
 _side: SchedulerSide | None = None
-_clock: StepClock | None = None  # only where costs are given, or by a single rank: clocks differ from rank to rank
+_clock: StepClock | None = None
 _config = ServingConfig()
 _adder: Any = None
 
@@ -49,7 +49,7 @@ def init_schedule_policy(_result: None, self: Any) -> None:
         return
     _config = config = launch.config
     _side = SchedulerSide(
-        make_policy(POLICY, config.settings(), slots=self.max_running_requests),
+        make_policy(POLICY, config.settings(), ASSUMED, self.max_running_requests),
         max_correct_drafts=most_correct_drafts(),
         low_priority_first=self.schedule_low_priority_values_first,
         keep_steps=config.record.path is not None,
@@ -57,7 +57,8 @@ def init_schedule_policy(_result: None, self: Any) -> None:
         metrics=SchedulerMetrics() if self.metrics_reporter.current_scheduler_metrics_enabled else None,
     )
     _adder = None
-    _clock = StepClock(launch.cost) if launch.cost is not None or get_parallel().tp_size == 1 else None
+    several = get_parallel().tp_size > 1  # whose clocks differ, and who must decide alike
+    _clock = StepClock(launch.cost or (ASSUMED if several else None))
     # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
     self.enable_priority_preemption = config.preemption.enabled
 

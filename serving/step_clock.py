@@ -1,7 +1,7 @@
 """Step and prefill times of this server, learned while it serves: what a preemption's recomputation costs.
 
 A clock differs from rank to rank, so what is learned here enters an order only where there is a single rank; several
-ranks are told the cost model of their machine.
+ranks are told the cost model of their machine, or assume one.
 """
 
 from collections import deque
@@ -10,6 +10,9 @@ from statistics import median
 from laps_sd.scheduler import CostModel
 from laps_sd.scheduler.costfit import fit_line
 
+#: Until more is known: a prefill takes as long as a verify step, as where launching or reading the weights is most of
+#: both. Taken for free, preemptions in the first seconds of a burst cost more than they gain.
+ASSUMED = CostModel(step_s=1.0, prefill_s=1.0)
 _WINDOW = 256
 _ENOUGH_STEPS = 32
 _ENOUGH_PREFILLS = 8
@@ -25,7 +28,7 @@ class StepClock:
     Parameters
     ----------
     known : CostModel, optional
-        What the operator measured: nothing is timed then.
+        What the operator measured, or what is assumed: nothing is learned then.
     """
 
     def __init__(self, known: CostModel | None = None) -> None:

@@ -12,7 +12,6 @@ from sglang.srt.runtime_context import get_observability, get_serving, get_spec
 
 from laps_sd.data.metainfo import from_server_info
 from laps_sd.predictors import PredictorBundle
-from laps_sd.predictors.acceptance import PromptAcceptance
 from laps_sd.serving import install as hooking
 from laps_sd.serving.launch import Launch, load_bundle
 from laps_sd.serving.metrics import TokenizerMetrics
@@ -48,11 +47,13 @@ def with_fitted_posterior(launch: Launch, bundle: PredictorBundle | None, args: 
 
     An operator who sets ``policy.posterior`` is obeyed.
     """
-    if bundle is None or "posterior" in launch.config.policy or not isinstance(bundle.acceptance, PromptAcceptance):
+    if bundle is None or "posterior" in launch.config.policy:
         return launch
     info = {**vars(args), "served_model_name": args.served_model_name or args.model_path}
     facts = ServerFacts(**from_server_info(info))
-    fitted = bundle.acceptance.posterior_settings(facts.draft, facts.max_correct_drafts, facts.model)
+    fitted = bundle.posterior_settings(facts.draft, facts.max_correct_drafts, facts.model)
+    if fitted is None:
+        return launch
     policy = {**launch.config.policy, "posterior": asdict(fitted)}
     return replace(launch, config=launch.config.model_copy(update={"policy": policy}))
 

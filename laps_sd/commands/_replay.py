@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from laps_sd.scheduler.workload import (
 
 if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
+    from laps_sd.scheduler.posterior import PosteriorSettings
 
 Base = Literal["bundle", "oof", "file", "noise", "none"]
 Spoil = Literal["shuffled", "reversed"]
@@ -88,9 +89,16 @@ def _sigma(text: str) -> float:
     return sigma
 
 
+class Found(NamedTuple):
+    """A prediction for each record, and the constants of the posterior that were fitted with them, if any were."""
+
+    predictions: list[Prediction | None]
+    posterior: PosteriorSettings | None = None
+
+
 def find_predictions(
     option: PredictionsOption, records: Sequence[RequestRecord], *, bundle: str | None, seed: int
-) -> list[Prediction | None]:
+) -> Found:
     """Predict each record as ``option`` says; noise is left to the simulator, which draws it anew for each seed."""
     match option.base:
         case "bundle":
@@ -99,28 +107,31 @@ def find_predictions(
         case "oof":
             from laps_sd.training import oof_predictions
 
-            return list(oof_predictions(records, folds=5, seed=seed))
+            return Found(list(oof_predictions(records, folds=5, seed=seed)))
         case "file":
             assert option.file is not None
-            return _from_file(option.file, records)
+            return Found(_from_file(option.file, records))
         case _:
-            return [None] * len(records)
+            return Found([None] * len(records))
 
 
-def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> list[Prediction | None]:
+def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> Found:
+    """Predict as a server with this bundle would, and update acceptance with the constants that it would use."""
     from laps_sd.data import PromptRequest
     from laps_sd.training import load_bundle
 
     if any(r.prompt is None for r in records):
         raise InputError("--predictions bundle needs the prompt of every request, and this trace lacks some")
     loaded = load_bundle(bundle)
-    drafts, most = {r.draft for r in records}, {r.max_correct_drafts for r in records}
-    found = loaded.predict(
-        [PromptRequest.from_record(r) for r in records],
-        draft=drafts.pop() if len(drafts) == 1 else None,
-        max_correct_drafts=most.pop() if len(most) == 1 else None,
-    )
-    return list(found)
+    draft, most, model = (_only(records, name) for name in ("draft", "max_correct_drafts", "model"))
+    found = loaded.predict([PromptRequest.from_record(r) for r in records], draft=draft, max_correct_drafts=most)
+    return Found(list(found), loaded.posterior_settings(draft, most, model))
+
+
+def _only(records: Sequence[RequestRecord], name: str) -> Any:
+    """Return what all requests have in common, None where they differ."""
+    values = {getattr(record, name) for record in records}
+    return values.pop() if len(values) == 1 else None
 
 
 def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction | None]:
@@ -138,6 +149,8 @@ def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction 
                 f"{place}: expected request_id and a prediction "
                 f"(edges, survival, accept_length, accept_strength): {error}"
             ) from error
+        if name in by_id:
+            raise InputError(f"{place}: request {name!r} has a prediction already; keep one of them")
         if name in wanted:
             by_id[name] = found
     missing = [r.request_id for r in records if r.request_id not in by_id]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from laps_sd.commands._simulation_options import read_cost_model, read_settings
 from laps_sd.errors import InputError
 from laps_sd.scheduler.catalogue import PRESETS
 from laps_sd.scheduler.outcomes import PolicySummary, average, close_gaps, gap_closed
+from laps_sd.scheduler.posterior import PosteriorSettings
+from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.simulator import Machine
 from laps_sd.scheduler.simulator_study import Study, Trial, TrialResult, Workload, mean_slowdowns
 from laps_sd.scheduler.workload import NoLoadError, ReplayRequest, load_of
@@ -158,7 +160,7 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
     option = parse_predictions(
         plan.predictions, bundle=plan.bundle is not None, prompts=all(r.prompt is not None for r in usable)
     )
-    predictions = find_predictions(option, usable, bundle=plan.bundle, seed=plan.seeds[0])
+    predictions, posterior = find_predictions(option, usable, bundle=plan.bundle, seed=plan.seeds[0])
     donors = donors_of(read_records(plan.acceptance_from)) if plan.acceptance_from is not None else []
     if plan.acceptance_from is not None and not donors:
         raise InputError(f"--acceptance-from {plan.acceptance_from}: no request there has accept_lengths to lend")
@@ -182,7 +184,10 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
         spoil=option.spoil,
     )
     try:
-        study = Study(workload, machine, read_settings(plan.settings))
+        settings = read_settings(plan.settings)
+        if posterior is not None:
+            settings = replace(settings or Settings(), posterior=posterior)
+        study = Study(workload, machine, settings)
         first = workload.draw(machine, plan.seeds[0])
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -208,6 +213,7 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
         "kv_tokens": plan.kv_tokens,
         "keep_kv": plan.keep_kv,
         "settings": list(plan.settings),
+        "posterior": asdict(study.settings.posterior if study.settings is not None else PosteriorSettings()),
     }
     return study, facts
 

@@ -57,7 +57,7 @@ def _fact(value: object) -> str | None:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{k} {v:g}" for k, v in value.items() if v is not None)
+        return ", ".join(f"{k} {_fact(v)}" for k, v in value.items() if v is not None)
     return None if value is None else str(value)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 
 from laps_sd.cli import run
-from laps_sd.data import RequestRecord, read_records, write_records
+from laps_sd.data import RequestRecord, builtin_trace, read_records, write_records
+from laps_sd.predictors import fit_bundle
+from laps_sd.predictors.acceptance import PromptAcceptance
+from laps_sd.scheduler.posterior import PosteriorSettings
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.survival import SurvivalCurve
 
@@ -171,6 +175,28 @@ def test_a_setting_changes_what_laps_sd_does(simulate: Simulate) -> None:
     assert simulate(*options, "--set", "preemption=false")["policies"]["laps-sd"]["preemptions"] == 0
 
 
+def test_a_setting_holds_in_the_ablation_too(simulate: Simulate) -> None:
+    options = ("--predictions", "noise:0.3", "--slots", "1", "--load", "0.9", "--policies", "laps-sd", "--ablation")
+    before, after = simulate(*options)["ablation"], simulate(*options, "--set", "preemption=false")["ablation"]
+    assert before["laps-sd:no-trust"]["preemptions"] > 0
+    assert after["laps-sd:no-trust"]["preemptions"] == 0
+
+
+def test_a_bundle_brings_its_posterior_as_it_does_to_a_server(simulate: Simulate, tmp_path: Path) -> None:
+    records = builtin_trace("ngram")[:120]
+    write_records(tmp_path / "prompts.jsonl", records)
+    bundle = fit_bundle(records)
+    assert isinstance(bundle.acceptance, PromptAcceptance)
+    fitted = PosteriorSettings(discount=0.9, dispersion=2.0)
+    runs = [replace(run, settings=fitted) for run in bundle.acceptance.runs]
+    bundle.acceptance = PromptAcceptance(bundle.acceptance.features, runs)
+    bundle.save(tmp_path / "bundle")
+    options = ("--policies", "laps-sd", "--seeds", "1")
+    found = simulate("--bundle", str(tmp_path / "bundle"), *options, on=tmp_path / "prompts.jsonl")
+    assert found["workload"]["posterior"] == asdict(fitted)
+    assert simulate("--predictions", "none", *options)["workload"]["posterior"] == asdict(PosteriorSettings())
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -182,6 +208,7 @@ def test_a_setting_changes_what_laps_sd_does(simulate: Simulate) -> None:
         (("--predictions", "reversed:none"), "needs something to spoil"),
         (("--predictions", "shuffled:reversed:noise:1"), "not a file"),
         (("--predictions", "odd.jsonl"), "request_id must be text, got ['r1']"),
+        (("--predictions", "twice.jsonl"), "twice.jsonl, line 2: request 'r1' has a prediction already"),
         (("--predictions", "nowhere.jsonl"), "not a file"),
         (("--cost-model", "nowhere.json"), "no such file"),
         (("--set", "magic=1"), "no such setting"),
@@ -217,6 +244,7 @@ def test_wrong_usage_is_said_in_one_sentence(
     (tmp_path / "latin.jsonl").write_bytes(b"\xff\n")
     odd = {"request_id": ["r1"], "edges": [0, 1], "survival": [1, 0.5], "accept_length": 1, "accept_strength": 1}
     (tmp_path / "odd.jsonl").write_text(json.dumps(odd))
+    (tmp_path / "twice.jsonl").write_text(2 * (json.dumps({**odd, "request_id": "r1"}) + "\n"))
     (tmp_path / "huge.jsonl").write_text('{"request_id": "r1", "edges": [0, 1e999], "survival": [1, 0.5]}\n')
     assert run(["simulate", "--trace", str(trace), *options]) == 2
     said = capsys.readouterr().err

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +12,8 @@ import pytest
 from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.errors import InputError
 from laps_sd.predictors import fit_bundle
-from laps_sd.scheduler import CostModel
+from laps_sd.predictors.acceptance import PromptAcceptance
+from laps_sd.scheduler import CostModel, PosteriorSettings
 from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.launch import Launch, load_bundle, read_launch
 from laps_sd.serving.names import ACTIVE_ENV
@@ -90,7 +92,10 @@ def test_the_scheduler_updates_with_the_constants_fitted_with_the_bundle(sglang:
         served_model_name=None, model_path="m", speculative_algorithm="NGRAM", speculative_draft_model_path=None,
         speculative_num_draft_tokens=8, speculative_num_steps=None, speculative_eagle_topk=None,
     )  # fmt: skip
-    fitted = bundle.acceptance.posterior_settings("NGRAM", 7)
+    assert isinstance(bundle.acceptance, PromptAcceptance)
+    fitted = PosteriorSettings(discount=0.9, dispersion=2.0)
+    runs = [replace(run, settings=fitted) for run in bundle.acceptance.runs]
+    bundle.acceptance = PromptAcceptance(bundle.acceptance.features, runs)
     launch = Launch(str(tmp_path), ServingConfig())
     assert with_fitted_posterior(launch, bundle, args).config.settings().posterior == fitted
     own = Launch(str(tmp_path), ServingConfig.model_validate({"policy": {"posterior": {"discount": 0.5}}}))
