@@ -14,6 +14,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+from laps_sd.files import write_text
+
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results-serving.md"
 #: A burst of short and long answers on few slots: it queues, so the order matters.
 OPTIONS = [
@@ -46,9 +48,7 @@ def main(extra: list[str]) -> None:
         if done.returncode not in (0, 1) or not json_file.exists():
             raise SystemExit(f"the comparison failed with status {done.returncode}; nothing was written")
         figures = json.loads(json_file.read_text(encoding="utf-8"))
-    part = RESULTS.with_suffix(".tmp")
-    part.write_text(page(command, done.stdout, figures, time.time() - started), encoding="utf-8")
-    part.replace(RESULTS)
+    write_text(RESULTS, page(command, done.stdout, figures, time.time() - started))
     print(done.stdout)
 
 

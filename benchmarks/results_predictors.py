@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from laps_sd.data import read_records
+from laps_sd.files import write_text
 from laps_sd.predictors import fit_bundle
 from laps_sd.training import evaluate
 
@@ -44,8 +45,7 @@ def kept(folder: Path, name: str, compute: Callable[[], Figures]) -> Figures:
     file = folder / "evaluations" / f"{name}.json"
     if not file.exists():
         print(name, file=sys.stderr, flush=True)
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(compute()), encoding="utf-8")
+        write_text(file, json.dumps(compute()))
     figures: Figures = json.loads(file.read_text(encoding="utf-8"))
     return figures
 
@@ -170,7 +170,7 @@ def main() -> None:
         "",
     ]
     body = [line for part in (lengths, acceptance, execution) for line in part(arguments.dir)]
-    arguments.out.write_text("\n".join([*head, *body]).rstrip() + "\n", encoding="utf-8")
+    write_text(arguments.out, "\n".join([*head, *body]).rstrip() + "\n")
 
 
 if __name__ == "__main__":

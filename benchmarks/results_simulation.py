@@ -27,7 +27,9 @@ from typing import Any
 from laps_sd.commands._replay import find_predictions, parse_predictions
 from laps_sd.commands._simulation import Plan, run
 from laps_sd.data import read_records
+from laps_sd.files import write_text
 from laps_sd.scheduler.outcomes import PolicySummary
+from laps_sd.scheduler.settings import Settings
 
 REPLAYS = ("sdb_eagle", "sdb_ngram", "specbench_sps_bn")
 ARRIVALS = ("azure_2023_conv", "mooncake_conversation", "mooncake_synthetic")
@@ -72,12 +74,12 @@ class Found:
 
 def replayed(plan: Plan) -> Found:
     """Replay, unless an earlier run did."""
-    key = hashlib.sha256(repr(plan).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((plan, Settings())).encode()).hexdigest()[:16]
     kept = ARGS.dir / "results" / f"{key}.json"
     if not kept.exists():
         results = run(plan)
         found = {"workload": results.workload, "policies": results.policies, "ablation": results.ablation}
-        kept.write_text(json.dumps(found), encoding="utf-8")
+        write_text(kept, json.dumps(found))
     return Found(**json.loads(kept.read_text(encoding="utf-8")))
 
 
@@ -127,7 +129,7 @@ def predictions_of(trace: Path) -> str:
         rows = [
             {"request_id": r.request_id, "prediction": p.to_wire()} for r, p in zip(usable, found, strict=True) if p
         ]
-        kept.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_text(kept, "".join(json.dumps(row) + "\n" for row in rows))
     return str(kept)
 
 
@@ -272,7 +274,7 @@ def main() -> None:
     for part in ARGS.parts.split(","):
         verdicts = Verdicts()
         lines = PARTS[part](verdicts)
-        (kept / f"{part}.json").write_text(json.dumps({"lines": lines, "verdicts": verdicts.rows}), encoding="utf-8")
+        write_text(kept / f"{part}.json", json.dumps({"lines": lines, "verdicts": verdicts.rows}))
         write(kept)
 
 
@@ -294,7 +296,7 @@ def write(kept: Path) -> None:
         "",
     ]
     body = [line for part in found.values() for line in part["lines"]]
-    ARGS.out.write_text("\n".join([*head, *body]).rstrip() + "\n", encoding="utf-8")
+    write_text(ARGS.out, "\n".join([*head, *body]).rstrip() + "\n")
 
 
 if __name__ == "__main__":

@@ -25,18 +25,20 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     WorkError
         Writing failed half way, for instance because the disk is full; what was there before is untouched.
     """
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file")
-    if path.exists() and not path.is_file():
-        # A written file takes the place of what was there: root would replace /dev/null for everybody.
-        raise InputError(f"{path} is a device or a pipe; name a file")
-    real = path.resolve()
-    temporary = real.with_name(f".{real.name}.{secrets.token_hex(4)}.tmp")
     try:
+        real = path.resolve()
+        if real.is_dir():
+            raise InputError(f"{path} is a folder; name a file")
+        if real.exists() and not real.is_file():
+            # A written file takes the place of what was there: root would replace /dev/null for everybody.
+            raise InputError(f"{path} is a device or a pipe; name a file")
         real.parent.mkdir(parents=True, exist_ok=True)
+        temporary = real.with_name(f".{secrets.token_hex(8)}.tmp")  # whatever the length of the name
         file = temporary.open("wb")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    except (RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
+        raise InputError(f"{path} cannot be written: {error}") from error
     try:
         with file:
             yield file
@@ -47,3 +49,15 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8, whole or not at all; a lone surrogate of a file's name is written as an escape.
+
+    Raises
+    ------
+    InputError, WorkError
+        As `replacing`.
+    """
+    with replacing(path) as file:
+        file.write(text.encode(errors="backslashreplace"))

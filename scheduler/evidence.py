@@ -14,6 +14,7 @@ from laps_sd.scheduler.survival import SurvivalCurve
 _EDGES = [0, *np.unique(np.geomspace(8, 32768, 39).astype(int)).tolist()]
 _PRIOR_MEAN = 256.0  # tokens: memoryless, so that without evidence requests are served first come, first served
 _PRIOR_ENDS = 4.0  # requests whose end that prior is worth, in every bucket
+_PRIOR_GONE = 4  # requests that the prior of their steps is worth
 _SMOOTHING = np.ones(9)  # neighbouring buckets that share their evidence
 _PRIOR_CORRELATION = 0.5  # of a predictor worth deploying
 _TELLING_SPREAD = 0.5  # standard deviation of log predicted steps from which every finished request counts fully
@@ -31,7 +32,7 @@ class Evidence:
     accept_length : float
         Tokens per verify step of all requests, as of the last look.
     steps : float
-        Verify steps of a whole request, on average over all, as of the last look.
+        Verify steps after which a request leaves its slot, ended or cut, on average over the last ones.
     experienced : bool
         Whether enough requests finished for a first look.
     trust : float
@@ -50,6 +51,7 @@ class Evidence:
         self.population = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
         self.accept_length = settings.accept_length
         self.steps = _PRIOR_MEAN / settings.accept_length
+        self._gone = float(_PRIOR_GONE)
         self.experienced = False
         self._at_start: dict[int | None, float] = {}  # tokens left of those that produced none, by cap
         self.trust = settings.most_trust if settings.trust else 1.0
@@ -78,9 +80,16 @@ class Evidence:
             self._at_risk[bucket] += 1
         state.risk_bucket = reached
 
+    def left(self, state: RequestState) -> None:
+        """Count the request as gone, however it ended."""
+        self.passed(state)
+        if state.generated > 0:
+            self._gone = min(self._gone + 1, float(self._settings.memory))
+            self.steps += (state.steps - self.steps) / self._gone
+
     def finished(self, state: RequestState) -> bool:
         """Learn from a request that ended by itself; return whether it is time to place everybody anew."""
-        self.passed(state)
+        self.left(state)
         self._ended[state.risk_bucket] += 1
         if state.predicted_steps > 0 and state.steps > 0:
             x, y = log(state.predicted_steps), log(state.steps)
@@ -126,7 +135,6 @@ class Evidence:
         hazard = (ended + _PRIOR_ENDS) / (exposed + _PRIOR_ENDS * mean)
         survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
         self.population = SurvivalCurve(_EDGES, survival)
-        self.steps = self.population.mean() / self.accept_length
         self._at_start.clear()
         if self._at_risk[0] > self._settings.memory * 4:
             self._at_risk = [v / 2 for v in self._at_risk]

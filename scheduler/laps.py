@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, islice, repeat
 from math import inf
 from operator import mul
 from typing import Any
@@ -26,7 +26,8 @@ from laps_sd.scheduler.yielding import YieldOrder
 
 _OWN_STEPS = 16  # verify steps after which a request's own acceptance counts as much as that of all requests
 
-_TRIES = 4  # running requests that are asked to give way before the candidate is told to wait
+_TRIES = 4  # running requests whose place is computed anew before the candidate is told to wait
+_LOOKS = 32  # and those that are looked at: asking what one would cost is cheap
 
 
 class LapsSd(Policy):
@@ -90,7 +91,7 @@ class LapsSd(Policy):
     def on_abort(self, state: RequestState) -> None:
         super().on_abort(state)
         self._leave(state)
-        self.evidence.passed(state)
+        self.evidence.left(state)
 
     def _wait(self, state: RequestState) -> None:
         self._waiting[state.arrival] = state
@@ -186,40 +187,39 @@ class LapsSd(Policy):
         """Return who gives way: a running request of a lower queue, the one from which most is gained."""
         if not self.preemptive:
             return None
-        tries = 0
-        for state in self._yielding:
+        affordable = (s for s in islice(self._yielding, _LOOKS) if self._affordable(s, candidate))
+        for state in islice(affordable, _TRIES):
             if self._gives_way(state, candidate):
                 for item in running:
                     if state_of(item) is state:
                         return item
-            else:
-                tries += 1
-                if tries == _TRIES:
-                    break
         return None
 
-    def _gives_way(self, state: RequestState, candidate: RequestState) -> bool:
-        """Strict improvement: the candidate's queue is higher even with a margin and the recomputation on its bill.
+    def _affordable(self, state: RequestState, candidate: RequestState) -> bool:
+        """Whether it may be preempted at all, and more can be gained than bringing it back will cost.
 
-        Requests near their end and those preempted often enough keep their slots; client priority goes before the
-        rest; overdue requests keep theirs too.
+        Those preempted often enough keep their slots; client priority goes before the rest; overdue requests keep
+        theirs too.
         """
-        settings = self.settings
-        if state.preemptions >= settings.max_preemptions:
+        if state.preemptions >= self.settings.max_preemptions:
             return False
         if state.priority != candidate.priority:
             return state.priority < candidate.priority
-        bill = 0.0 if settings.index == "attained" else self._recompute(state)
-        if state.overdue or bill >= self._most_gained():
-            return False
+        return not state.overdue and self._recompute(state) < self._most_gained()
+
+    def _gives_way(self, state: RequestState, candidate: RequestState) -> bool:
+        """Strict improvement: the candidate's queue is higher even with a margin and the recomputation on its bill."""
+        settings = self.settings
+        if state.priority != candidate.priority:
+            return True
         self.place(state)  # it has run since its place was computed
         if settings.index == "attained" or candidate.key[:2] >= state.key[:2]:
             return candidate.key[:2] < state.key[:2] and candidate.level < state.level
         trust = self._trust(candidate)
         margin = trust * settings.margin + (1 - trust) * settings.blind_margin
-        if self.level(candidate.work * margin + bill) >= state.level:
+        if self.level(candidate.work * margin + self._recompute(state)) >= state.level:
             return False
-        return self._steps_left(state) > settings.protect_steps
+        return self._steps_left(state) > settings.protect_steps  # whoever is near its end keeps its slot
 
     def _steps_left(self, state: RequestState) -> float:
         """Expected verify steps to its end, by the curve that is believed; an index would be too hopeful."""
@@ -228,6 +228,8 @@ class LapsSd(Policy):
 
     def _recompute(self, state: RequestState) -> float:
         """Verify steps that all requests together lose when this one has to be brought back: nobody moves meanwhile."""
+        if self.settings.index == "attained":
+            return 0.0  # the paper does not charge it
         stall = self._batch_steps + self._token_steps * state.context_tokens
         return self.settings.recompute_weight * stall * (self._slots + len(self._waiting))
 

@@ -41,14 +41,14 @@ class Policy:
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         self.settings = settings or Settings()
         self.now = 0  # rounds since the start
-        self._slots = slots
+        self._slots = max(slots, 1)
         self._token_steps = 0.0  # verify steps that fit into the prefill of one token
         self._batch_steps = 0.0  # and into the fixed part of a prefill
         self.set_cost(cost or CostModel.unit(), slots)
 
     def set_cost(self, cost: CostModel, slots: int) -> None:
         """Change what prefill costs, for instance when it was measured; requests placed before keep their places."""
-        self._slots = slots
+        self._slots = slots = max(slots, 1)
         self._token_steps = cost.steps_per_prefill_token(slots)
         self._batch_steps = cost.prefill_s / cost.tau(slots)
 

@@ -65,9 +65,17 @@ class CostModel:
 
     @classmethod
     def from_json(cls, text: str) -> CostModel:
-        """Read what ``laps-sd simulate --fit-cost-model`` writes, or the model alone; raise ValueError otherwise."""
+        """Read what ``laps-sd simulate --fit-cost-model`` writes, or the model alone; raise ValueError otherwise.
+
+        A file must say what a step and a prefill cost: an empty one would say that prefill is free.
+        """
         values = json.loads(text)
-        return cls.from_dict(values.get("model", values) if isinstance(values, dict) else values)
+        values = values.get("model", values) if isinstance(values, dict) else values
+        model = cls.from_dict(values)
+        for key in ("step_s", "prefill_s", "prefill_s_per_token"):
+            if key not in values:
+                raise ValueError(f"cost model: {key} is missing")
+        return model
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> CostModel:

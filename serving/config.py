@@ -91,7 +91,7 @@ class ServingConfig(_Section):
     """Start without --laps-sd-bundle: ranks come from hints, attained service and observed acceptance alone."""
     allow_untested_sglang: bool = False
     """Start on an SGLang release that laps-sd was not tested with, if every hook target matches."""
-    cost_model: str | None = None
+    cost_model: Annotated[str | None, Field(min_length=1)] = None
     """File that `laps-sd simulate --fit-cost-model` wrote from this server's trace: what a step and a prefill cost, and
     so when preempting is worth it. null: learned while serving where there is one tensor-parallel rank; several ranks
     must decide alike and no two clocks agree, so they take a prefill for as long as a step."""

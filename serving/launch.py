@@ -26,7 +26,7 @@ class Launch:
         As the operator wrote it: a folder or an MLflow URI; None: every request ranks as unpredicted.
     config : ServingConfig
     cost : CostModel or None
-        What the configuration's cost model says, read once so that every process has the same.
+        What the configuration's cost model says, read once so that every process of this node has the same.
     """
 
     bundle: str | None
@@ -52,7 +52,7 @@ class Launch:
         return cls(
             bundle=values["bundle"],
             config=ServingConfig.model_validate(values["config"]),
-            cost=None if values["cost"] is None else CostModel.from_dict(values["cost"]),
+            cost=None if values.get("cost") is None else CostModel.from_dict(values["cost"]),
         )
 
 

@@ -17,6 +17,7 @@ _WINDOW = 256
 _ENOUGH_STEPS = 32
 _ENOUGH_PREFILLS = 8
 _EVERY = 64  # decode steps between two looks
+_TELLING = 64  # tokens: shorter prefills alone say nothing about what a token costs
 
 
 class StepClock:
@@ -38,6 +39,8 @@ class StepClock:
         self._last: float | None = None
         self._since_look = 0
         self._most_running = 0
+        self._told = 0
+        self._cost = known or ASSUMED
 
     def on_decode(self, now: float, running: int, *, after_idle: bool) -> tuple[CostModel, int] | None:
         """A decode step's result of ``running`` requests came at ``now`` (seconds).
@@ -46,19 +49,20 @@ class StepClock:
         -------
         cost : CostModel
         running : int
-            The most requests that ran together since the last look.
-            None instead of both while it is not time for a new look, or too little was seen.
+            The most requests that ran together since the last look. None instead of both where there is nothing new:
+            it is not time for a new look, and no more requests run than at the last one.
         """
         if self._last is not None and not after_idle:
             self._steps.append(now - self._last)
         self._last = now
         self._most_running = max(self._most_running, running)
         self._since_look += 1
-        if self._since_look < _EVERY:
+        if self._since_look < _EVERY and running <= self._told:
             return None
-        most, self._most_running, self._since_look = self._most_running, 0, 0
-        cost = self.cost()
-        return None if cost is None else (cost, most)
+        if self._since_look >= _EVERY:
+            self._cost = self.cost()
+        self._told, self._most_running, self._since_look = self._most_running, 0, 0
+        return self._cost, self._told
 
     def on_prefill(self, now: float, tokens: int, *, after_idle: bool) -> None:
         """The result of a prefill of ``tokens`` tokens came at ``now`` (seconds)."""
@@ -66,11 +70,12 @@ class StepClock:
             self._prefills.append((tokens, now - self._last))
         self._last = now
 
-    def cost(self) -> CostModel | None:
-        """What steps and prefills cost, seconds; None while too few were seen."""
+    def cost(self) -> CostModel:
+        """What steps and prefills cost, seconds; what is assumed while too few were seen."""
         if self._known is not None:
             return self._known
         if len(self._steps) < _ENOUGH_STEPS or len(self._prefills) < _ENOUGH_PREFILLS:
-            return None
-        fixed, per_token = fit_line(*zip(*self._prefills, strict=True))
+            return ASSUMED
+        tokens, seconds = zip(*self._prefills, strict=True)
+        fixed, per_token = fit_line(tokens, seconds) if max(tokens) >= _TELLING else (median(seconds), 0.0)
         return CostModel(step_s=median(self._steps), prefill_s=fixed, prefill_s_per_token=per_token)

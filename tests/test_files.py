@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from laps_sd.errors import InputError, WorkError
-from laps_sd.files import replacing
+from laps_sd.files import replacing, write_text
 
 
 def names(folder):
@@ -64,14 +64,24 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "real.txt").read_text() == "whole"
 
 
+def test_a_name_as_long_as_names_may_be_is_written(tmp_path):
+    path = tmp_path / ("a" * 255)
+    write_text(path, "whole \udcff")
+    assert path.read_text() == "whole \\udcff"
+
+
 def test_a_place_where_nothing_can_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for path, says in (
         (tmp_path, "is a folder"),
         (tmp_path / "pipe", "device or a pipe"),
         (tmp_path / "file" / "a.txt", "cannot be written"),
+        (tmp_path / "loop", "loop cannot be written"),
+        (tmp_path / ("a" * 300), "cannot be written: File name too long"),
+        (tmp_path / "nul\0", "cannot be written"),
     ):
         with pytest.raises(InputError, match=says), replacing(path):
             raise AssertionError("opened")
-    assert names(tmp_path) == ["file", "pipe"]
+    assert names(tmp_path) == ["file", "loop", "pipe"]

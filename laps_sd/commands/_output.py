@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laps_sd.errors import InputError
-from laps_sd.files import replacing
+from laps_sd.files import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,9 +81,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     InputError, WorkError
         The file cannot be written.
     """
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with replacing(path) as file:
-        file.write(text.encode())
+    write_text(path, json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def policy_table(policies: Mapping[str, Mapping[str, Any]], title: str = "") -> Table:

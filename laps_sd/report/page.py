@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from laps_sd.files import replacing
+from laps_sd.files import write_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -91,8 +91,7 @@ class Page:
             The file cannot be written.
         """
         html = self.render()
-        with replacing(Path(path)) as file:
-            file.write(html.encode(errors="backslashreplace"))
+        write_text(Path(path), html)
         return Path(path)
 
 

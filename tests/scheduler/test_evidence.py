@@ -47,6 +47,19 @@ def test_requests_that_still_run_are_not_taken_for_short():
     assert fair.population.mean() > 3 * naive.population.mean()
 
 
+def test_a_slot_is_released_at_the_limit_too():
+    """Hazards are learned from natural ends alone; who waits for a slot is as glad of one that was cut off."""
+    evidence = Evidence(Settings())
+    for i in range(400):
+        state = new_request(i, 5, max_new_tokens=64)
+        state.generated, state.steps = 64, 32
+        evidence.left(state)
+    assert evidence.steps == pytest.approx(32, rel=0.05)
+    never_ran = new_request(400, 5)
+    evidence.left(never_ran)
+    assert evidence.steps == pytest.approx(32, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("error", "trust"),
     [(0.0, 0.95), (0.6, 0.95), (None, 0.0)],

@@ -128,6 +128,17 @@ def test_where_a_slot_is_free_soon_anyway_nobody_pays_for_one(slots, gives_way):
     assert (policy.victim(short, running) in running) == gives_way
 
 
+def test_dear_victims_do_not_hide_one_that_is_worth_it():
+    policy = LapsSd(cost=CostModel(step_s=0.02, prefill_s_per_token=0.0001), slots=12)
+    heavy = [arrived(policy, i, 100_000, prompt_tokens=20_000) for i in range(11)]
+    light = arrived(policy, 11, 8000, prompt_tokens=10)
+    running = [*heavy, light]
+    for state in running:
+        policy.on_admit(state)
+    waiting = [arrived(policy, 12 + i, 10) for i in range(4)]
+    assert policy.victim(waiting[0], running) is light
+
+
 def test_the_victim_is_the_one_whose_preemption_gains_most():
     policy = LapsSd(cost=CostModel(step_s=0.02, prefill_s_per_token=0.0001))
     heavy = arrived(policy, 0, 2000, prompt_tokens=60_000)  # a little longer, but dear to compute again

@@ -66,6 +66,7 @@ def test_every_key_is_explained() -> None:
         ("[1, 2]", "keys and values"),
         ("a: b: c", "is not YAML"),
         ("unpredicted: maybe", "unpredicted"),
+        ("cost_model: ''", "cost_model"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_it(tmp_path: Path, text: str, says: str) -> None:
@@ -86,7 +87,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [(None, "No such file"), ("{", "not one"), ('{"model": {"step_s": -1}}', "step_s"), ("[" * 100_000, "not one")],
+    [
+        (None, "No such file"),
+        ("{", "not one"),
+        ('{"model": {"step_s": -1}}', "step_s"),
+        ("{}", "step_s is missing"),
+        ('{"step_s": 0.02}', "prefill_s is missing"),
+        ("[" * 100_000, "not one"),
+    ],
 )
 def test_a_cost_model_that_is_none_is_refused_before_the_server_starts(
     tmp_path: Path, text: str | None, says: str

@@ -45,7 +45,9 @@ def test_children_read_what_the_launcher_wrote(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_cost_model_of_the_configuration_is_read_once_and_for_all_ranks(tmp_path: Path) -> None:
-    (tmp_path / "cost.json").write_text('{"model": {"step_s": 0.5, "prefill_s": 0.25}, "fit": {"n": 3}}')
+    (tmp_path / "cost.json").write_text(
+        '{"model": {"step_s": 0.5, "prefill_s": 0.25, "prefill_s_per_token": 0}, "fit": {"n": 3}}'
+    )
     (tmp_path / "config.yaml").write_text(f"{{unpredicted: true, cost_model: {tmp_path / 'cost.json'}}}")
     launch = read_launch(flags(config=tmp_path / "config.yaml"))
     assert launch.cost == CostModel(step_s=0.5, prefill_s=0.25)

@@ -19,6 +19,9 @@ from laps_sd.serving.targets import SCHEDULER_TARGETS, Target
 
 VOCABULARY = 90
 
+#: Nothing is charged; else the cost is learned from how long a test's own steps take.
+FREE = CostModel.unit()
+
 
 class Engine:
     """A scheduler without a model.
@@ -240,14 +243,24 @@ def engine(sglang: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     for name in ("_side", "_clock", "_adder"):
         monkeypatch.setattr(scheduler_hooks, name, None)
 
-    def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Engine:
+    def make(config: dict[str, Any] | None = None, cost: CostModel = FREE, **kwargs: Any) -> Engine:
         monkeypatch.setenv(ACTIVE_ENV, "")
-        known = CostModel.unit()  # else it is learned from how long this test's own steps take
-        Launch(None, ServingConfig.model_validate({"unpredicted": True, **(config or {})}), known).to_environment()
+        Launch(None, ServingConfig.model_validate({"unpredicted": True, **(config or {})}), cost).to_environment()
         return Engine(**kwargs)
 
     yield make
     restore_context(before)
+
+
+@pytest.mark.parametrize(("prefill_s", "first"), [(0.1, "short"), (1000.0, "long")])
+def test_a_cost_model_that_is_told_decides_from_the_first_steps_on(engine: Any, prefill_s: float, first: str) -> None:
+    it = engine(slots=1, kv_tokens=2000, cost=CostModel(prefill_s=prefill_s))
+    it.submit("long", prompt=20, tokens=300)
+    for _ in range(10):
+        it.round()
+    it.submit("short", prompt=5, tokens=8)
+    it.run()
+    assert names(it.finished)[0] == first
 
 
 def names(reqs: list[Any]) -> list[str]:

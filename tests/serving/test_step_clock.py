@@ -3,7 +3,7 @@
 import pytest
 
 from laps_sd.scheduler import CostModel
-from laps_sd.serving.step_clock import StepClock
+from laps_sd.serving.step_clock import ASSUMED, StepClock
 
 
 def serve(clock: StepClock, steps: int, step_s: float = 0.02, prompts: tuple[int, ...] = (100, 1000, 1)) -> float:
@@ -23,7 +23,6 @@ def test_the_median_step_and_the_line_of_prefill_are_what_was_seen() -> None:
     clock = StepClock()
     serve(clock, 100)
     cost = clock.cost()
-    assert cost is not None
     assert cost.step_s == pytest.approx(0.02)
     assert cost.prefill_s == pytest.approx(0.01, rel=0.05)
     assert cost.prefill_s_per_token == pytest.approx(0.001, rel=0.01)
@@ -33,7 +32,6 @@ def test_prefills_of_one_size_say_nothing_about_tokens() -> None:
     clock = StepClock()
     serve(clock, 100, prompts=(100,))
     cost = clock.cost()
-    assert cost is not None
     assert (cost.prefill_s, cost.prefill_s_per_token) == (pytest.approx(0.11), 0.0)
 
 
@@ -41,13 +39,21 @@ def test_a_known_cost_is_what_it_says_and_batches_are_still_counted() -> None:
     known = CostModel(step_s=0.5, prefill_s=0.25)
     clock = StepClock(known)
     found = [clock.on_decode(float(i), 1 + i % 7, after_idle=False) for i in range(128)]
-    assert [f for f in found if f is not None] == [(known, 7), (known, 7)]
+    # From the first step on, whenever more run together than were told, and every 64 steps.
+    assert [f for f in found if f is not None] == [(known, n) for n in (1, 2, 3, 4, 5, 6, 7, 7)]
 
 
 def test_nothing_is_claimed_from_little() -> None:
     clock = StepClock()
     serve(clock, 20)
-    assert clock.cost() is None
+    assert clock.cost() == ASSUMED
+    assert ASSUMED.prefill_s == ASSUMED.tau(16) == ASSUMED.tau(1), "a prefill is taken for a step"
+
+
+def test_short_prefills_say_nothing_about_tokens() -> None:
+    clock = StepClock()
+    serve(clock, 200, prompts=(1, 20, 40))
+    assert clock.cost().prefill_s_per_token == 0.0
 
 
 def test_pauses_do_not_count() -> None:
@@ -57,7 +63,6 @@ def test_pauses_do_not_count() -> None:
         now += 60.0
         clock.on_decode(now, 4, after_idle=True)
     cost = clock.cost()
-    assert cost is not None
     assert cost.step_s == pytest.approx(0.02)
 
 
@@ -70,4 +75,4 @@ def test_a_new_cost_is_offered_now_and_then() -> None:
         now += 0.02
         offered += clock.on_decode(now, 4, after_idle=False) is not None
         now += 0.01 * (i % 2)
-    assert offered == 4
+    assert offered == 1 + 3, "four run from the first step on; then every 64 steps"
