@@ -12,6 +12,28 @@ from typing import IO
 from laps_sd.errors import InputError, WorkError
 
 
+def target_of(path: Path) -> Path:
+    """Return the file that writing to ``path`` replaces: where it leads once links are followed.
+
+    Raises
+    ------
+    InputError
+        A folder, a device or a pipe is there, or it is no name: too long, or a link that leads back to itself.
+    """
+    try:
+        real = path.resolve()
+        if real.is_dir():
+            raise InputError(f"{path} is a folder; name a file")
+        if real.exists() and not real.is_file():
+            # A written file takes the place of what was there: root would replace /dev/null for everybody.
+            raise InputError(f"{path} is a device or a pipe; name a file")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    except (RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
+        raise InputError(f"{path} cannot be written: {error}") from error
+    return real
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary sibling of ``path`` for writing that takes its place when the block ends without an error.
@@ -25,20 +47,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     WorkError
         Writing failed half way, for instance because the disk is full; what was there before is untouched.
     """
+    real = target_of(path)
+    temporary = real.with_name(f".{secrets.token_hex(8)}.tmp")  # whatever the length of the name
     try:
-        real = path.resolve()
-        if real.is_dir():
-            raise InputError(f"{path} is a folder; name a file")
-        if real.exists() and not real.is_file():
-            # A written file takes the place of what was there: root would replace /dev/null for everybody.
-            raise InputError(f"{path} is a device or a pipe; name a file")
         real.parent.mkdir(parents=True, exist_ok=True)
-        temporary = real.with_name(f".{secrets.token_hex(8)}.tmp")  # whatever the length of the name
         file = temporary.open("wb")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    except (RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
-        raise InputError(f"{path} cannot be written: {error}") from error
     try:
         with file:
             yield file

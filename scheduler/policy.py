@@ -41,7 +41,7 @@ class Policy:
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         self.settings = settings or Settings()
         self.now = 0  # rounds since the start
-        self._slots = max(slots, 1)
+        self._slots = slots
         self._token_steps = 0.0  # verify steps that fit into the prefill of one token
         self._batch_steps = 0.0  # and into the fixed part of a prefill
         self.set_cost(cost or CostModel.unit(), slots)

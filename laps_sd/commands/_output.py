@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laps_sd.errors import InputError
-from laps_sd.files import write_text
+from laps_sd.files import target_of, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,12 +24,7 @@ def check_writable(path: Path) -> None:
     InputError
         Nothing can be written there.
     """
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file")
-    if path.exists() and not path.is_file():
-        # Written files take the place of what was there: root would replace /dev/null for everybody.
-        raise InputError(f"{path} is a device or a pipe; name a file")
-    _probe(path, path.absolute().parent)
+    _probe(path, target_of(path).parent)
 
 
 def check_folder(path: Path) -> None:
@@ -60,16 +56,17 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | str | 
     InputError
         With the first such file.
     """
-    read = {Path(path).resolve() for path in inputs if path is not None}
+    read = {Path(os.path.realpath(path)) for path in inputs if path is not None}
     written: set[Path] = set()
     for path in outputs:
         if path is None:
             continue
-        if path.resolve() in read:
+        real = target_of(path)
+        if real in read:
             raise InputError(f"{path} is read here and would be overwritten; name another file for the results")
-        if path.resolve() in written:
+        if real in written:
             raise InputError(f"{path} is named for two results; name a file for each")
-        written.add(path.resolve())
+        written.add(real)
         check_writable(path)
 
 

@@ -45,6 +45,14 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
         check_writable(tmp_path / "pipe")
 
 
+def test_a_name_that_can_never_be_written_is_refused_before_the_work(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in (tmp_path / "loop", tmp_path / ("a" * 300)):
+        with pytest.raises(InputError, match="cannot be written"):
+            check_outputs([path])
+    check_outputs([tmp_path / "a"], [tmp_path / "loop"])  # whoever reads it will say so
+
+
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "real.json").write_text("old")
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
