@@ -198,8 +198,7 @@ class LapsSd(Policy):
     def _affordable(self, state: RequestState, candidate: RequestState) -> bool:
         """Whether it may be preempted at all, and more can be gained than bringing it back will cost.
 
-        Those preempted often enough keep their slots; client priority goes before the rest; overdue requests keep
-        theirs too.
+        Those preempted often enough keep their slots, and so do overdue ones; client priority goes before the rest.
         """
         if state.preemptions >= self.settings.max_preemptions:
             return False
@@ -209,17 +208,18 @@ class LapsSd(Policy):
 
     def _gives_way(self, state: RequestState, candidate: RequestState) -> bool:
         """Strict improvement: the candidate's queue is higher even with a margin and the recomputation on its bill."""
-        settings = self.settings
         if state.priority != candidate.priority:
             return True
         self.place(state)  # it has run since its place was computed
-        if settings.index == "attained" or candidate.key[:2] >= state.key[:2]:
-            return candidate.key[:2] < state.key[:2] and candidate.level < state.level
+        if candidate.key[:2] >= state.key[:2]:
+            return False
+        if self.settings.index == "attained":
+            return candidate.level < state.level
         trust = self._trust(candidate)
-        margin = trust * settings.margin + (1 - trust) * settings.blind_margin
+        margin = trust * self.settings.margin + (1 - trust) * self.settings.blind_margin
         if self.level(candidate.work * margin + self._recompute(state)) >= state.level:
             return False
-        return self._steps_left(state) > settings.protect_steps  # whoever is near its end keeps its slot
+        return self._steps_left(state) > self.settings.protect_steps  # whoever is near its end keeps its slot
 
     def _steps_left(self, state: RequestState) -> float:
         """Expected verify steps to its end, by the curve that is believed; an index would be too hopeful."""
