@@ -16,10 +16,10 @@ from timeit import timeit
 from typing import Any
 
 from laps_sd.data import read_records
-from laps_sd.predictors.acceptance import AcceptancePrior
-from laps_sd.predictors.acceptance_evaluation import cross_validated_priors, evaluate_acceptance
-from laps_sd.predictors.acceptance_runs import has_acceptance
-from laps_sd.scheduler.posterior import PosteriorSettings, make_posterior
+from laps_sd.predictors.acceptance.predictor import AcceptancePrior
+from laps_sd.predictors.acceptance.runs import has_acceptance
+from laps_sd.scheduler.posterior.factory import PosteriorSettings, make_posterior
+from laps_sd.training.evaluation.acceptance import cross_validated_priors, evaluate_acceptance
 
 CALLS = {
     "make": "make_posterior(2.5, 24.0, settings, 5)",

@@ -22,8 +22,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from laps_sd.scheduler import CostModel, Prediction, RequestState, SurvivalCurve, make_policy
-from laps_sd.scheduler.simulator import Machine, simulate
-from laps_sd.scheduler.workload import ReplayRequest, at_load, gamma_arrivals, geometric_accept_lengths, with_arrivals
+from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.workload import (
+    ReplayRequest,
+    at_load,
+    gamma_arrivals,
+    geometric_accept_lengths,
+    with_arrivals,
+)
 from laps_sd.serving.scheduler_side import SchedulerSide
 from laps_sd.serving.wire import Carried
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from laps_sd.scheduler import CostModel, make_policy
-from laps_sd.scheduler.simulator import Machine, simulate
-from laps_sd.scheduler.simulator_predictions import noisy_predictions, with_predictions
-from laps_sd.scheduler.workload import (
+from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.predictions import noisy_predictions, with_predictions
+from laps_sd.scheduler.simulator.workload import (
     ReplayRequest,
     at_load,
     gamma_arrivals,

@@ -24,12 +24,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from laps_sd.commands._replay import find_predictions, parse_predictions
-from laps_sd.commands._simulation import Plan, run
 from laps_sd.data import read_records
 from laps_sd.files import write_text
 from laps_sd.scheduler.outcomes import PolicySummary
 from laps_sd.scheduler.settings import Settings
+from laps_sd.simulation.replay import find_predictions, parse_predictions
+from laps_sd.simulation.run import Plan, run
 
 REPLAYS = ("sdb_eagle", "sdb_ngram", "specbench_sps_bn")
 ARRIVALS = ("azure_2023_conv", "mooncake_conversation", "mooncake_synthetic")

@@ -2,13 +2,13 @@
 
 from laps_sd.data.builtin import builtin_trace
 from laps_sd.data.canonical import CanonicalPrompt, canonical, canonical_prompt
-from laps_sd.data.collecting import CollectSummary, collect
-from laps_sd.data.groups import group_folds, group_names, group_of, groups_of, split
-from laps_sd.data.prompt import Prompt
-from laps_sd.data.reading import iter_records, read_records
+from laps_sd.data.collection.collect import CollectSummary, collect
+from laps_sd.data.collection.prompt import Prompt
+from laps_sd.data.groups.split import group_folds, group_names, group_of, groups_of, split
+from laps_sd.data.records.reading import iter_records, read_records
+from laps_sd.data.records.schema import RequestRecord
+from laps_sd.data.records.writing import write_records
 from laps_sd.data.request import PromptRequest
-from laps_sd.data.schema import RequestRecord
-from laps_sd.data.writing import write_records
 
 __all__ = [
     "CanonicalPrompt",

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
-from laps_sd.data.reading import read_records
-from laps_sd.data.schema import RequestRecord
+from laps_sd.data.records.reading import read_records
+from laps_sd.data.records.schema import RequestRecord
 from laps_sd.errors import InputError
 
 Draft = Literal["ngram", "standalone"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from laps_sd.data.schema import RequestRecord
+from laps_sd.data.records.schema import RequestRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from laps_sd.data import RequestRecord, builtin_trace, read_records, split, write_records
-from laps_sd.data.collecting import collect
-from laps_sd.data.prompt import Prompt
+from laps_sd.data.collection.collect import collect
+from laps_sd.data.collection.prompt import Prompt
 from laps_sd.data.prompts import generate_prompts
 from laps_sd.errors import InputError
 
@@ -80,7 +80,7 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
     WorkError
         This environment cannot serve, a server died, or too few answers came back to train on.
     """
-    from laps_sd.serving.bench import check_servers
+    from laps_sd.serving.bench.run import check_servers
 
     check_servers(options.model, options.draft, None, cpu=True)  # before anything of an earlier demo is taken away
     _clear(options.out)
@@ -105,7 +105,7 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
 
 def _serve_command(options: DemoOptions) -> str:
     """The command line that serves with the demo's bundle, and with the drafts that it was trained on."""
-    from laps_sd.serving.process import speculation_args
+    from laps_sd.serving.process.server import speculation_args
 
     drafts = shlex.join(speculation_args(options.draft))
     bundle = shlex.quote(str(options.out / "bundle"))
@@ -144,7 +144,7 @@ def _prompts(options: DemoOptions) -> tuple[list[Prompt], list[Prompt]]:
 
 
 def _record(options: DemoOptions, prompts: list[Prompt], steps: Steps) -> list[RequestRecord]:
-    from laps_sd.serving.process import SglangServer, speculation_args
+    from laps_sd.serving.process.server import SglangServer, speculation_args
 
     out = options.out / "trace.parquet"
     args = [*speculation_args(options.draft), "--max-running-requests", "16"]
@@ -219,7 +219,7 @@ def _evaluate(options: DemoOptions, held_out: list[RequestRecord], run_id: str, 
 
 
 def _compare(options: DemoOptions, prompts: list[Prompt], steps: Steps) -> dict[str, Any]:
-    from laps_sd.serving.bench import run_bench
+    from laps_sd.serving.bench.run import run_bench
 
     with steps.step(f"Send {len(prompts)} requests at once to {' and to '.join(POLICIES)}") as report:
         return run_bench(

@@ -8,13 +8,13 @@ from typing import Any
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError, LapsError
-from laps_sd.predictors.acceptance import PromptAcceptance
-from laps_sd.predictors.curves import ClassCurves, CurveModel
-from laps_sd.predictors.hazardcurves import HazardCurves
-from laps_sd.predictors.run_mean import RunMeanAcceptance
+from laps_sd.predictors.acceptance.predictor import PromptAcceptance
+from laps_sd.predictors.acceptance.run_mean import RunMeanAcceptance
+from laps_sd.predictors.length.curves import ClassCurves, CurveModel
+from laps_sd.predictors.length.hazard_curves import HazardCurves
+from laps_sd.predictors.length.transformer_curves import TransformerCurves
 from laps_sd.predictors.state import State
 from laps_sd.predictors.store import read_folder, write_folder
-from laps_sd.predictors.transformercurves import TransformerCurves
 from laps_sd.scheduler import PosteriorSettings, Prediction
 
 AcceptanceModel = PromptAcceptance | RunMeanAcceptance

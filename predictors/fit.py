@@ -14,13 +14,13 @@ import numpy as np
 import laps_sd
 from laps_sd.data import PromptRequest, RequestRecord, group_names
 from laps_sd.errors import InputError, WorkError
-from laps_sd.predictors.acceptance_fit import fit_acceptance
-from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptLength
+from laps_sd.predictors.acceptance.fit import fit_acceptance
 from laps_sd.predictors.bundle import PredictorBundle
 from laps_sd.predictors.fingerprint import fingerprint
-from laps_sd.predictors.hazard import HazardLength
-from laps_sd.predictors.hazardcurves import HazardCurves
-from laps_sd.predictors.length import LengthEstimator
+from laps_sd.predictors.length.baselines import AskedForLength, ConstantLength, PromptLength
+from laps_sd.predictors.length.estimator import LengthEstimator
+from laps_sd.predictors.length.hazard import HazardLength
+from laps_sd.predictors.length.hazard_curves import HazardCurves
 
 FEATURES = ("lexical", "embedding")
 PREDICTORS = ("hazard", "transformer", "constant", "prompt_length", "asked_for")
@@ -111,7 +111,7 @@ def make_length(features: str, predictor: str, seed: int, encoder: str | None = 
         case "asked_for":
             return AskedForLength()
         case "transformer":
-            from laps_sd.predictors.transformer import TransformerLength
+            from laps_sd.predictors.length.transformer import TransformerLength
 
             return TransformerLength(encoder=encoder or default_encoder(), seed=seed)
     return HazardLength(encoder=None if features == "lexical" else encoder or default_encoder(), seed=seed)

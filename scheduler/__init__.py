@@ -3,17 +3,17 @@
 Units: tokens, verify steps, scheduling rounds; seconds only where a cost model gives them.
 """
 
-from laps_sd.scheduler.catalogue import POLICIES, make_policy
 from laps_sd.scheduler.outcomes import RequestOutcome, summarise
-from laps_sd.scheduler.policy import Policy
-from laps_sd.scheduler.posterior import AcceptancePosterior, PosteriorSettings, make_posterior
+from laps_sd.scheduler.policies.base import Policy
+from laps_sd.scheduler.policies.catalogue import POLICIES, make_policy
+from laps_sd.scheduler.posterior.factory import AcceptancePosterior, PosteriorSettings, make_posterior
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
-from laps_sd.scheduler.simulator import Machine, SimulationResult, simulate
+from laps_sd.scheduler.simulator.engine import Machine, SimulationResult, simulate
+from laps_sd.scheduler.simulator.workload import ReplayRequest
 from laps_sd.scheduler.state import RequestState, new_request
 from laps_sd.scheduler.survival import SurvivalCurve
-from laps_sd.scheduler.workload import ReplayRequest
 
 __all__ = [
     "POLICIES",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from laps_sd.scheduler.posterior_base import PosteriorSettings
+from laps_sd.scheduler.posterior.base import PosteriorSettings
 
 Index = Literal["remaining", "gittins", "attained"]
 

@@ -15,9 +15,9 @@ from typing import Any
 import laps_sd
 from laps_sd.errors import LapsError
 from laps_sd.serving.config import load_config
+from laps_sd.serving.hooks.check import check_targets, check_version, installed_sglang
+from laps_sd.serving.hooks.targets import ALL_TARGETS
 from laps_sd.serving.names import DISABLE_ENV, POLICY, SUPPORTED_SGLANG
-from laps_sd.serving.target_check import check_targets, check_version, installed_sglang
-from laps_sd.serving.targets import ALL_TARGETS
 
 _GROUP = "sglang.srt.plugins"
 
@@ -172,7 +172,7 @@ def _bundle(name: str) -> Check:
 
 
 def _server(url: str) -> Check:
-    from laps_sd.serving.bench_url import ask_server
+    from laps_sd.serving.bench.url import ask_server
 
     policy = ask_server(url.rstrip("/")).policy
     return Check(

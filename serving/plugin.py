@@ -28,7 +28,7 @@ def activate() -> None:
     # Of the children only those that schedule need more: a detokenizer would pay seconds and memory for nothing.
     is_child = multiprocessing.parent_process() is not None
     if is_child and ACTIVE_ENV in os.environ and "sglang.srt.managers.scheduler" in sys.modules:
-        from laps_sd.serving.scheduler_hooks import register
+        from laps_sd.serving.hooks.scheduler import register
 
         register()
 
@@ -55,9 +55,9 @@ def from_cli_args(original: Callable[..., Any], cls: type, args: Namespace) -> A
 def go_active(args: Namespace) -> None:
     """Check everything, hook the tokenizer side of this process, and hand the options to its children."""
     from laps_sd.errors import LapsError
+    from laps_sd.serving.hooks.tokenizer import install
     from laps_sd.serving.launch import read_launch
     from laps_sd.serving.preflight import check_sglang, refusal
-    from laps_sd.serving.tokenizer_hooks import install
 
     if (sentence := refusal(args)) is not None:
         refuse(sentence)

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from laps_sd.data import PromptRequest, RequestRecord
-from laps_sd.data.writing import to_json_line
+from laps_sd.data.records.writing import to_json_line
 from laps_sd.errors import InputError
 from laps_sd.serving.config import RecordConfig
 

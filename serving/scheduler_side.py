@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from laps_sd.scheduler import Policy, RequestState, new_request
-from laps_sd.scheduler.laps import LapsSd
+from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.tracked import Tracked, fields_of, measured_of
 from laps_sd.serving.wire import Carried

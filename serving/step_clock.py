@@ -8,7 +8,7 @@ from collections import deque
 from statistics import median
 
 from laps_sd.scheduler import CostModel
-from laps_sd.scheduler.costfit import fit_line
+from laps_sd.scheduler.cost_fit import fit_line
 
 #: Until more is known: a prefill takes as long as a verify step, as where launching or reading the weights is most of
 #: both. Taken for free, preemptions in the first seconds of a burst cost more than they gain.

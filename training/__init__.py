@@ -7,11 +7,11 @@ from laps_sd.training.resolve import load_bundle, resolve_bundle
 
 #: Loaded on first use: a server that only resolves a URI needs no scikit-learn.
 _LAZY = {
-    "TrainResult": "laps_sd.training.trainrun",
-    "train": "laps_sd.training.trainrun",
-    "evaluate": "laps_sd.training.evaluationrun",
-    "run_evaluation": "laps_sd.training.evaluationrun",
-    "oof_predictions": "laps_sd.training.oof",
+    "TrainResult": "laps_sd.training.run",
+    "train": "laps_sd.training.run",
+    "evaluate": "laps_sd.training.evaluation.run",
+    "run_evaluation": "laps_sd.training.evaluation.run",
+    "oof_predictions": "laps_sd.training.evaluation.out_of_fold",
 }
 __all__ = ["load_bundle", "resolve_bundle", *sorted(_LAZY)]
 

@@ -14,7 +14,7 @@ from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.buckets import Ints
 from laps_sd.predictors.fingerprint import shift
 from laps_sd.predictors.fit import default_encoder, make_length, reads_encoder
-from laps_sd.predictors.length import MIN_ROWS
+from laps_sd.predictors.length.estimator import MIN_ROWS
 
 _ALIAS = re.compile(r"(?!latest$|v\d+$)[\w-]{1,255}", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ def check_model(features: str, predictor: str, encoder: str | None) -> None:
     """
     make_length(features, predictor, 0, encoder)
     if reads_encoder(features, predictor):
-        from laps_sd.predictors.encoder import Encoder
+        from laps_sd.predictors.features.encoder import Encoder
 
         if encoder is not None and encoder.startswith(("/", ".")) and not Path(encoder).is_dir():
             raise InputError(f"no text encoder at {encoder}: there is no such folder")

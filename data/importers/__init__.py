@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from laps_sd.data.badrows import Tolerance
 from laps_sd.data.importers import arrivals, chat, sglang_bench, sglang_metrics, spec_bench
 from laps_sd.data.importers.options import ImportOptions
-from laps_sd.data.reading import itself, records_of
-from laps_sd.data.rows import Row, iter_rows
-from laps_sd.data.schema import RequestRecord
-from laps_sd.data.seen import SeenIds
+from laps_sd.data.records.bad_rows import Tolerance
+from laps_sd.data.records.reading import itself, records_of
+from laps_sd.data.records.rows import Row, iter_rows
+from laps_sd.data.records.schema import RequestRecord
+from laps_sd.data.records.seen import SeenIds
 from laps_sd.errors import InputError
 
 __all__ = ["FORMATS", "Format", "ImportOptions", "import_records"]

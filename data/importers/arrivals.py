@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data.badrows import Tolerance, where
 from laps_sd.data.importers.options import ImportOptions
-from laps_sd.data.opening import DamagedFileError, open_bytes
-from laps_sd.data.rows import Row
+from laps_sd.data.records.bad_rows import Tolerance, where
+from laps_sd.data.records.opening import DamagedFileError, open_bytes
+from laps_sd.data.records.rows import Row
 from laps_sd.errors import InputError
 
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens")

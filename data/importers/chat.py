@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data.badrows import Tolerance
 from laps_sd.data.canonical import canonical, message_text
 from laps_sd.data.importers.options import ImportOptions, count_tokens
-from laps_sd.data.rows import Row, iter_rows
+from laps_sd.data.records.bad_rows import Tolerance
+from laps_sd.data.records.rows import Row, iter_rows
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant"}
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data.badrows import Tolerance
+from laps_sd.data.collection.meta_info import from_server_info
 from laps_sd.data.importers.options import ImportOptions, count_tokens
-from laps_sd.data.metainfo import from_server_info
-from laps_sd.data.rows import Row, iter_rows
+from laps_sd.data.records.bad_rows import Tolerance
+from laps_sd.data.records.rows import Row, iter_rows
 
 #: A line holds the time of every token of a whole run.
 _LONGEST = 1 << 30

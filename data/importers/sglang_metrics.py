@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from laps_sd.data.badrows import Tolerance
 from laps_sd.data.canonical import canonical
+from laps_sd.data.collection.meta_info import from_meta_info
 from laps_sd.data.importers.options import ImportOptions
-from laps_sd.data.metainfo import from_meta_info
-from laps_sd.data.rows import Row, iter_rows
+from laps_sd.data.records.bad_rows import Tolerance
+from laps_sd.data.records.rows import Row, iter_rows
 
 FILE_PATTERN = "sglang-request-metrics-*.log*"
 

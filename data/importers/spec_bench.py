@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data.badrows import Tolerance
 from laps_sd.data.importers.options import ImportOptions, count_tokens
 from laps_sd.data.normal import normal_form
-from laps_sd.data.rows import Row, iter_rows
+from laps_sd.data.records.bad_rows import Tolerance
+from laps_sd.data.records.rows import Row, iter_rows
 from laps_sd.errors import InputError
 
 #: Spec-Bench's own ``--max-new-tokens`` default.

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from laps_sd.data.prompt import Prompt
+from laps_sd.data.collection.prompt import Prompt
 from laps_sd.data.prompts import brief, languages, texts, writing
 from laps_sd.data.prompts.drawing import Drawing
 from laps_sd.errors import InputError

@@ -11,7 +11,7 @@ def regenerate(draft: Draft, out: Path, requests: int | None) -> None:
     from laps_sd.commands.collect import collect_with_bar
     from laps_sd.data.prompts import generate_prompts
     from laps_sd.serving.cpu.model import demo_model
-    from laps_sd.serving.process import SglangServer, speculation_args
+    from laps_sd.serving.process.server import SglangServer, speculation_args
 
     first, count = PROMPTS[draft]
     prompts = generate_prompts(first + count, SEED)[first : first + min(count, requests or count)]

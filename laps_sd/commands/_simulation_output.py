@@ -9,7 +9,7 @@ from rich.console import Console
 from laps_sd.commands._output import policy_table
 
 if TYPE_CHECKING:
-    from laps_sd.commands._simulation import Results
+    from laps_sd.simulation.run import Results
 
 
 def show(results: Results) -> None:

@@ -10,7 +10,7 @@ import typer
 from laps_sd.errors import InputError
 
 if TYPE_CHECKING:
-    from laps_sd.data.prompt import Prompt
+    from laps_sd.data.collection.prompt import Prompt
 
 
 def register(app: typer.Typer) -> None:
@@ -89,8 +89,8 @@ def bench(
 
     from laps_sd.commands._data import say
     from laps_sd.commands._output import check_folder, check_outputs, policy_table, write_json
-    from laps_sd.serving.bench import check_servers, check_usage, run_bench
-    from laps_sd.serving.bench_url import bench_url
+    from laps_sd.serving.bench.run import check_servers, check_usage, run_bench
+    from laps_sd.serving.bench.url import bench_url
 
     check_outputs((json, report), (prompts,))
     check_folder(out)
@@ -142,7 +142,7 @@ def _prompts(path: Path | None, count: int, seed: int) -> list[Prompt]:
         from laps_sd.data.prompts import generate_prompts
 
         return generate_prompts(count, seed)
-    from laps_sd.data.promptfile import read_prompts
+    from laps_sd.data.collection.prompt_file import read_prompts
 
     asked = read_prompts(path)
     if len(asked) < count:

@@ -9,8 +9,8 @@ import typer
 from laps_sd.errors import InputError
 
 if TYPE_CHECKING:
-    from laps_sd.data.collecting import CollectSummary
-    from laps_sd.data.prompt import Prompt
+    from laps_sd.data.collection.collect import CollectSummary
+    from laps_sd.data.collection.prompt import Prompt
 
 
 def collect(
@@ -46,7 +46,7 @@ def collect(
     """
     from laps_sd.commands._data import load_tokenizer, say
     from laps_sd.commands._output import check_outputs, write_json
-    from laps_sd.data.promptfile import read_prompts
+    from laps_sd.data.collection.prompt_file import read_prompts
 
     if endpoint not in ("openai", "generate"):
         raise InputError(f"unknown endpoint {endpoint!r}; expected openai or generate")
@@ -88,9 +88,9 @@ def collect(
 
 
 def collect_with_bar(url: str, prompts: "Sequence[Prompt]", out: Path, **options: Any) -> "CollectSummary":
-    """Collect under a progress bar. See :func:`laps_sd.data.collecting.collect`."""
+    """Collect under a progress bar. See :func:`laps_sd.data.collection.collect.collect`."""
     from laps_sd.commands._data import progress_bar
-    from laps_sd.data.collecting import collect as collect_records
+    from laps_sd.data.collection.collect import collect as collect_records
 
     with progress_bar() as bar:
         task = bar.add_task("collecting", total=len(prompts))

@@ -31,7 +31,7 @@ def describe(
     from laps_sd.commands._data import BadRows
     from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.data import RequestRecord, iter_records
-    from laps_sd.data.describe import describe as describe_records
+    from laps_sd.data.records.describe import describe as describe_records
 
     check_outputs((json_file, report), traces)
     bad = BadRows()
@@ -64,7 +64,7 @@ def prompts(
 ) -> None:
     """Write generated prompts for `laps-sd collect`: short and long answers, several languages."""
     from laps_sd.commands._data import say
-    from laps_sd.data.promptfile import write_prompts
+    from laps_sd.data.collection.prompt_file import write_prompts
     from laps_sd.data.prompts import generate_prompts
 
     wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",") if kind.strip()]
@@ -75,7 +75,7 @@ def prompts(
 @data.command()
 def schema() -> None:
     """Print the fields of a request record as a Markdown table: types, units, meaning, origin."""
-    from laps_sd.data.documentation import fields_table
+    from laps_sd.data.records.documentation import fields_table
 
     typer.echo(fields_table(), nl=False)
 
@@ -93,7 +93,7 @@ def split(
     from laps_sd.commands._output import check_outputs
     from laps_sd.data import read_records, write_records
     from laps_sd.data import split as split_records
-    from laps_sd.data.writing import check_name
+    from laps_sd.data.records.writing import check_name
 
     check_outputs((train, test), traces)
     for path in (train, test):

@@ -47,9 +47,9 @@ def import_(
     """
     from laps_sd.commands._data import BadRows, counting, load_tokenizer, say
     from laps_sd.commands._output import check_outputs, write_json
-    from laps_sd.data.badrows import Tolerance
     from laps_sd.data.importers import FORMATS, ImportOptions, import_records
-    from laps_sd.data.writing import write_records
+    from laps_sd.data.records.bad_rows import Tolerance
+    from laps_sd.data.records.writing import write_records
 
     named = next((name for name in FORMATS if name == kind), None)
     if named is None:

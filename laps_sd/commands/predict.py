@@ -116,7 +116,7 @@ def _print_json(requests: Sequence[PromptRequest], predictions: Sequence[Predict
 def _requests(file: Path) -> Iterator[PromptRequest]:
     """Requests of a file with a prompt in each row; a trace is such a file."""
     from laps_sd.data import PromptRequest
-    from laps_sd.data.rows import iter_placed
+    from laps_sd.data.records.rows import iter_placed
 
     for place, row in iter_placed(file):
         if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):

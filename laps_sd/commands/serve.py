@@ -31,7 +31,7 @@ def serve(
     its output, its signals, its exit status. On a GPU start SGLang itself: `sglang serve … --schedule-policy laps-sd`.
     """
     from laps_sd.serving.cpu import launch
-    from laps_sd.serving.process import require_free
+    from laps_sd.serving.process.server import require_free
 
     if not cpu:
         raise InputError("serve needs --cpu; on a GPU start SGLang itself: sglang serve … --schedule-policy laps-sd")

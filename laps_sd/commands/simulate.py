@@ -103,9 +103,9 @@ def simulate(
     with arrivals keeps their pattern; a trace without any, and every --rate, gets random arrivals.
     """
     from laps_sd.commands._output import check_outputs, write_json
-    from laps_sd.commands._simulation import Plan, run
-    from laps_sd.commands._simulation_options import fit
     from laps_sd.commands._simulation_output import show
+    from laps_sd.simulation.options import fit
+    from laps_sd.simulation.run import Plan, run
 
     check_outputs((fit_cost_model, json_out, report), (trace, acceptance_from, cost_model, _source(predictions)))
     if fit_cost_model is not None:
@@ -164,7 +164,7 @@ def _source(predictions: str | None) -> str | None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    from laps_sd.scheduler.catalogue import policy_names
+    from laps_sd.scheduler.policies.catalogue import policy_names
 
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     unknown = [name for name in names if name not in policy_names()]

@@ -15,7 +15,7 @@ _SHOWN = ("mean", "p50", "p90", "p99")
 
 
 def bench_report(result: Mapping[str, Any]) -> Page:
-    """Build the page from the result of `laps_sd.serving.bench.run_bench`."""
+    """Build the page from the result of `laps_sd.serving.bench.run.run_bench`."""
     workload, policies = result["workload"], result["policies"]
     running = workload.get("url")
     slots = "unknown slots" if workload["slots"] is None else f"{workload['slots']} slots"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from laps_sd.report.page import Page
-from laps_sd.training.judge import Evaluation
-from laps_sd.training.plots import evaluation_plots
+from laps_sd.training.evaluation.length import Evaluation
+from laps_sd.training.evaluation.plots import evaluation_plots
 
 _MEASURES = {
     "kendall_tau": "Kendall τ",

@@ -13,10 +13,10 @@ from laps_sd.commands._output import policy_rows
 from laps_sd.report.page import Page
 from laps_sd.report.simulation_findings import findings
 from laps_sd.scheduler.outcomes import PolicySummary
-from laps_sd.scheduler.simulator_study import CDF_QUANTILES, mean_slowdowns
+from laps_sd.scheduler.simulator.study import CDF_QUANTILES, mean_slowdowns
 
 if TYPE_CHECKING:
-    from laps_sd.commands._simulation import Results
+    from laps_sd.simulation.run import Results
 
 
 def write_report(path: Path, results: Results) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laps_sd.scheduler.costfit import slower_from
+from laps_sd.scheduler.cost_fit import slower_from
 from laps_sd.scheduler.outcomes import PolicySummary
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.simulator_study import mean_slowdowns
+from laps_sd.scheduler.simulator.study import mean_slowdowns
 
 if TYPE_CHECKING:
-    from laps_sd.commands._simulation import Results
+    from laps_sd.simulation.run import Results
 
 OURS = "laps-sd"
 #: Differences below this share are not worth a sentence.

@@ -13,8 +13,8 @@ import pytest
 from laps_sd.cli import run
 from laps_sd.data import RequestRecord, builtin_trace, read_records, write_records
 from laps_sd.predictors import fit_bundle
-from laps_sd.predictors.acceptance import PromptAcceptance
-from laps_sd.scheduler.posterior import PosteriorSettings
+from laps_sd.predictors.acceptance.predictor import PromptAcceptance
+from laps_sd.scheduler.posterior.factory import PosteriorSettings
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.survival import SurvivalCurve
 

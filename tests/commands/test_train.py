@@ -109,7 +109,7 @@ def test_an_interrupted_training_leaves_a_failed_run_and_no_bundle(at_work, type
         os.kill(os.getpid(), number)
         return fit_bundle(*rows, **options)
 
-    monkeypatch.setattr("laps_sd.training.trainrun.fit_bundle", interrupted)
+    monkeypatch.setattr("laps_sd.training.run.fit_bundle", interrupted)
     code, _, err = typed("train", "--data", spec_trace, "--out", "stopped", "--experiment", number.name)
     assert (code, err) == (130, "laps-sd: interrupted; what was started has been stopped\n")
     assert not (at_work / "stopped").exists()

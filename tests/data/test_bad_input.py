@@ -11,8 +11,8 @@ import zstandard
 
 from laps_sd.cli import run
 from laps_sd.data import read_records
-from laps_sd.data.badrows import Tolerance
-from laps_sd.data.rows import iter_rows
+from laps_sd.data.records.bad_rows import Tolerance
+from laps_sd.data.records.rows import iter_rows
 from laps_sd.errors import InputError
 
 HUGE = 10**30

@@ -6,7 +6,7 @@ from time import process_time
 import pytest
 
 from laps_sd.data import canonical
-from laps_sd.predictors.lexical import lexical_features
+from laps_sd.predictors.features.lexical import lexical_features
 
 #: How each family's text starts, and every literal and repetition that its patterns hold.
 FAMILIES = {

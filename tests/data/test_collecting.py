@@ -15,7 +15,7 @@ import pytest
 
 from laps_sd.cli import run
 from laps_sd.data import Prompt, collect, read_records, write_records
-from laps_sd.data.promptfile import read_prompts, write_prompts
+from laps_sd.data.collection.prompt_file import read_prompts, write_prompts
 from laps_sd.data.prompts import generate_prompts
 from laps_sd.errors import InputError, WorkError
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laps_sd.data import RequestRecord, group_folds, group_names, groups_of, split
-from laps_sd.data.groups import normalised
+from laps_sd.data.groups.split import normalised
 from laps_sd.errors import InputError
 
 LONG = (

@@ -8,8 +8,8 @@ import pytest
 
 from laps_sd.cli import run
 from laps_sd.data import read_records, write_records
-from laps_sd.data.badrows import Tolerance
 from laps_sd.data.importers import ImportOptions, import_records
+from laps_sd.data.records.bad_rows import Tolerance
 from laps_sd.errors import InputError
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from laps_sd.data import iter_records, read_records, write_records
-from laps_sd.data.seen import SeenIds
+from laps_sd.data.records.seen import SeenIds
 from laps_sd.errors import InputError
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laps_sd.data import RequestRecord, read_records, write_records
-from laps_sd.data.schema import FIELD_NAMES
+from laps_sd.data.records.schema import FIELD_NAMES
 from laps_sd.errors import InputError
 
 # Every character but lone surrogates; U+2028, NUL and right-to-left marks are drawn far more often than by chance.

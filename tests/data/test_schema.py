@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from laps_sd.data import PromptRequest, RequestRecord
-from laps_sd.data.documentation import fields_table
-from laps_sd.data.parquet import arrow_schema
-from laps_sd.data.schema import COLUMN_NAMES, describe_fields
+from laps_sd.data.records.documentation import fields_table
+from laps_sd.data.records.parquet import arrow_schema
+from laps_sd.data.records.schema import COLUMN_NAMES, describe_fields
 
 
 def test_only_an_answer_that_ended_by_itself_is_not_censored(make_record):

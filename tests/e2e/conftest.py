@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from laps_sd.serving.cpu.model import demo_model, draft_model
-from laps_sd.serving.process import SglangServer
+from laps_sd.serving.process.server import SglangServer
 
 #: A server takes 2–4 GB: at most so many run at once, and the one used longest ago is stopped for a new one.
 MOST_SERVERS = 2

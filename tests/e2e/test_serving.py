@@ -15,10 +15,10 @@ import yaml
 
 from laps_sd.data import RequestRecord, read_records
 from laps_sd.predictors import fit_bundle
+from laps_sd.serving.bench.load import LoadRequest, LoadResult, send_load
 from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.cpu.model import draft_model
-from laps_sd.serving.load import LoadRequest, LoadResult, send_load
-from laps_sd.serving.process import SglangServer, speculation_args
+from laps_sd.serving.process.server import SglangServer, speculation_args
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 

@@ -8,22 +8,22 @@ import pytest
 from scipy import stats
 
 from laps_sd.data import RequestRecord
-from laps_sd.predictors.acceptance import AcceptancePrior
-from laps_sd.predictors.acceptance_evaluation import (
-    cross_validated_priors,
-    evaluate_acceptance,
-    start,
-)
-from laps_sd.predictors.acceptance_strength import (
+from laps_sd.predictors.acceptance.predictor import AcceptancePrior
+from laps_sd.predictors.acceptance.strength import (
     CHECKPOINTS,
     DEFAULT_STRENGTH,
     fit_strength,
     prefixes,
 )
-from laps_sd.predictors.execution_time import PAPER_ERROR, evaluate_execution_time
 from laps_sd.scheduler import SurvivalCurve
-from laps_sd.scheduler.posterior import PosteriorSettings, make_posterior
-from laps_sd.scheduler.posterior_shrunken import geometric_variance
+from laps_sd.scheduler.posterior.factory import PosteriorSettings, make_posterior
+from laps_sd.scheduler.posterior.shrunken import geometric_variance
+from laps_sd.training.evaluation.acceptance import (
+    cross_validated_priors,
+    evaluate_acceptance,
+    start,
+)
+from laps_sd.training.evaluation.execution_time import PAPER_ERROR, evaluate_execution_time
 
 N = 5
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laps_sd.predictors.buckets import log_edges, quantiles
-from laps_sd.predictors.calibration import Calibration, survival_at
+from laps_sd.predictors.length.calibration import Calibration, survival_at
 
 
 def overconfident(n: int, seed: int, cut_above: float = np.inf):

@@ -9,10 +9,10 @@ from sklearn.pipeline import Pipeline
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError
-from laps_sd.predictors.baselines import AskedForLength, ConstantLength, PromptLength
-from laps_sd.predictors.curves import ClassCurves
-from laps_sd.predictors.hazard import HazardLength
-from laps_sd.predictors.hazardcurves import HazardCurves
+from laps_sd.predictors.length.baselines import AskedForLength, ConstantLength, PromptLength
+from laps_sd.predictors.length.curves import ClassCurves
+from laps_sd.predictors.length.hazard import HazardLength
+from laps_sd.predictors.length.hazard_curves import HazardCurves
 
 ESTIMATORS = [ConstantLength(), PromptLength(), AskedForLength(), HazardLength(folds=2)]
 ODD_PROMPTS = [

@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import kendalltau
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.baselines import PromptLength
-from laps_sd.predictors.boosting import HazardLoss, boost, fit_linear
 from laps_sd.predictors.buckets import log_edges, quantiles
-from laps_sd.predictors.hazard import HazardLength
-from laps_sd.predictors.hazardcurves import HazardGrid
+from laps_sd.predictors.length.baselines import PromptLength
+from laps_sd.predictors.length.boosting import HazardLoss, boost, fit_linear
+from laps_sd.predictors.length.hazard import HazardLength
+from laps_sd.predictors.length.hazard_curves import HazardGrid
 
 
 def split_up(records):
@@ -81,13 +81,14 @@ def test_the_seed_changes_the_model_and_nothing_else_does(draw):
 
 
 def test_many_requests_are_fitted_on_four_fifths_and_calibrated_on_the_rest(draw, monkeypatch):
-    monkeypatch.setattr("laps_sd.predictors.hazard._LARGE", 400)
+    monkeypatch.setattr("laps_sd.predictors.length.hazard._LARGE", 400)
     train, test = split_up(draw(1200, seed=3))
     requests, tokens, cut = arrays(train)
     grown = []
     real = boost
     monkeypatch.setattr(
-        "laps_sd.predictors.hazard.boost", lambda rows, *a, **more: grown.append(len(rows)) or real(rows, *a, **more)
+        "laps_sd.predictors.length.hazard.boost",
+        lambda rows, *a, **more: grown.append(len(rows)) or real(rows, *a, **more),
     )
     model = HazardLength().fit(requests, tokens, cut)
     assert grown == [640]

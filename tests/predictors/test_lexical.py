@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laps_sd.predictors.lexical import HEAD_WORDS, LEXICAL_NAMES, TAIL_WORDS, asked_for, lexical_features, words_of
+from laps_sd.predictors.features.lexical import (
+    HEAD_WORDS,
+    LEXICAL_NAMES,
+    TAIL_WORDS,
+    asked_for,
+    lexical_features,
+    words_of,
+)
 
 
 def feature(name: str, text: str) -> float:

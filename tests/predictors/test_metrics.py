@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from lifelines.utils import concordance_index
 
-from laps_sd.predictors.metrics import KEYS, bootstrap, c_index, integrated_brier, length_metrics
+from laps_sd.training.evaluation.metrics import KEYS, bootstrap, c_index, integrated_brier, length_metrics
 
 EDGES = np.array([0, 10, 20, 40, 80, 160])
 

@@ -6,8 +6,8 @@ import torch
 
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle, fit_bundle
-from laps_sd.predictors.encoder import HEAD_TOKENS, TAIL_TOKENS, Encoder
-from laps_sd.predictors.transformer import TransformerLength
+from laps_sd.predictors.features.encoder import HEAD_TOKENS, TAIL_TOKENS, Encoder
+from laps_sd.predictors.length.transformer import TransformerLength
 
 TEXTS = ["", "Write a story about a fox.", "短い", "🙂", "word " * 3000, "\ud800"]
 

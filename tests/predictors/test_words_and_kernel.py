@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laps_sd.predictors.features.kernel_fit import fit_kernel
+from laps_sd.predictors.features.lexical import words_of
+from laps_sd.predictors.features.target import normal_scores
+from laps_sd.predictors.features.word_table import WordTable, decode_terms, encode_terms, terms_of
+from laps_sd.predictors.features.word_table_fit import fit_word_table
 from laps_sd.predictors.folds import grouped_folds
-from laps_sd.predictors.kernel_fit import fit_kernel
-from laps_sd.predictors.lexical import words_of
-from laps_sd.predictors.target import normal_scores
-from laps_sd.predictors.wordtable import WordTable, decode_terms, encode_terms, terms_of
-from laps_sd.predictors.wordtable_fit import fit_word_table
 
 
 def test_terms_are_words_pairs_and_the_marked_ends():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laps_sd.scheduler.costfit import Timing, fit_cost_model, slower_from
+from laps_sd.scheduler.cost_fit import Timing, fit_cost_model, slower_from
 from laps_sd.scheduler.service import CostModel
 
 

@@ -3,7 +3,7 @@
 import random
 
 from laps_sd.scheduler import RequestState, Settings, make_policy, new_request
-from laps_sd.scheduler.deadlines import Deadlines
+from laps_sd.scheduler.policies.deadlines import Deadlines
 
 
 def test_the_due_come_in_order_and_those_that_left_do_not() -> None:

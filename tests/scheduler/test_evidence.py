@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from laps_sd.scheduler import Prediction, Settings, SurvivalCurve, new_request
-from laps_sd.scheduler.evidence import Evidence
+from laps_sd.scheduler.policies.population import Evidence
 
 
 def live(evidence, tokens, *, ends=True, predicted_steps=0.0):

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from laps_sd.scheduler import CostModel, Prediction, Settings, SurvivalCurve, make_policy, new_request
-from laps_sd.scheduler.laps import LapsSd
+from laps_sd.scheduler.policies.laps_sd import LapsSd
 
 with_fixtures = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from laps_sd.scheduler import POLICIES, Policy, make_policy
-from laps_sd.scheduler.catalogue import policy_names
+from laps_sd.scheduler.policies.catalogue import policy_names
 
 ALL = policy_names()
 workloads = st.lists(
@@ -67,7 +67,7 @@ def test_the_client_s_priority_goes_before_anything_predicted(name, tiny_engine,
 DECISIONS = """
 import random
 from laps_sd.scheduler import Prediction, SurvivalCurve, make_policy, new_request
-from laps_sd.scheduler.catalogue import policy_names
+from laps_sd.scheduler.policies.catalogue import policy_names
 for name in policy_names():
     policy, rng, states = make_policy(name), random.Random(3), []
     for i in range(40):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laps_sd.scheduler.posterior import PosteriorSettings, from_histogram, make_posterior
+from laps_sd.scheduler.posterior.factory import PosteriorSettings, from_histogram, make_posterior
 
 KINDS = ("shrunken", "beta", "dirichlet")
 kinds = st.sampled_from(KINDS)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from laps_sd.scheduler.posterior import PosteriorSettings, make_posterior
-from laps_sd.scheduler.posterior_math import (
+from laps_sd.scheduler.posterior.factory import PosteriorSettings, make_posterior
+from laps_sd.scheduler.posterior.truncated_geometric import (
     acceptance_rate,
     beta_cdf,
     beta_quantile,

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laps_sd.scheduler import Prediction, RequestState, Settings, SurvivalCurve, new_request
-from laps_sd.scheduler.laps import LapsSd
-from laps_sd.scheduler.ranked import RankedQueue
-from laps_sd.scheduler.yielding import YieldOrder
+from laps_sd.scheduler.policies.laps_sd import LapsSd
+from laps_sd.scheduler.policies.running_order import YieldOrder
+from laps_sd.scheduler.policies.waiting_order import RankedQueue
 
 EVENTS = ("arrive", "arrive", "admit", "step", "preempt", "finish", "abort", "wait long", "shuffle", "many")
 

@@ -10,19 +10,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laps_sd.scheduler.catalogue import make_policy
-from laps_sd.scheduler.costfit import slower_from
-from laps_sd.scheduler.laps import LapsSd
+from laps_sd.scheduler.cost_fit import slower_from
 from laps_sd.scheduler.outcomes import RequestOutcome, slowdown_by_length
-from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.policies.base import Policy
+from laps_sd.scheduler.policies.catalogue import make_policy
+from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
-from laps_sd.scheduler.simulator import Machine, simulate
-from laps_sd.scheduler.simulator_predictions import noisy_predictions, shuffled, with_predictions
+from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.predictions import noisy_predictions, shuffled, with_predictions
+from laps_sd.scheduler.simulator.workload import ReplayRequest, gamma_arrivals, rate_for_load, with_arrivals
 from laps_sd.scheduler.state import RequestState
 from laps_sd.scheduler.survival import SurvivalCurve
-from laps_sd.scheduler.workload import ReplayRequest, gamma_arrivals, rate_for_load, with_arrivals
 
 UNIT = CostModel.unit()
 #: Prefill of 1,000 tokens takes as long as ten verify steps of a full batch of eight.

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laps_sd.scheduler.catalogue import POLICIES, make_policy
 from laps_sd.scheduler.outcomes import RequestOutcome
-from laps_sd.scheduler.policy import Policy
+from laps_sd.scheduler.policies.base import Policy
+from laps_sd.scheduler.policies.catalogue import POLICIES, make_policy
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.simulator import Machine, simulate
-from laps_sd.scheduler.simulator_memory import KvPool
-from laps_sd.scheduler.simulator_study import Study, Trial, Workload
+from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.kv_pool import KvPool
+from laps_sd.scheduler.simulator.study import Study, Trial, Workload
+from laps_sd.scheduler.simulator.workload import ReplayRequest
 from laps_sd.scheduler.state import new_request
 from laps_sd.scheduler.survival import SurvivalCurve
-from laps_sd.scheduler.workload import ReplayRequest
 
 UNIT = CostModel.unit()
 COSTLY = CostModel(step_s=1.0, step_s_per_request=0.5, prefill_s=1.0, prefill_s_per_token=0.01)

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laps_sd.scheduler import Settings
-from laps_sd.scheduler.catalogue import POLICIES, make_policy
-from laps_sd.scheduler.laps import LapsSd
 from laps_sd.scheduler.outcomes import summarise
+from laps_sd.scheduler.policies.catalogue import POLICIES, make_policy
+from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.simulator import Machine, simulate
-from laps_sd.scheduler.simulator_study import Study, Trial, Workload, mean_slowdowns
-from laps_sd.scheduler.workload import NoLoadError, ReplayRequest, at_load, rate_for_load
+from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.study import Study, Trial, Workload, mean_slowdowns
+from laps_sd.scheduler.simulator.workload import NoLoadError, ReplayRequest, at_load, rate_for_load
 
 
 def request(name: int, arrival: float, steps: int, prompt: int = 4, first: int = 1) -> ReplayRequest:
@@ -112,8 +112,8 @@ def test_seeds_with_fewer_parts_do_not_spoil_the_slowdown() -> None:
 # --- the end of a study -----------------------------------------------------------------------------------------------
 
 _ENDLESS = """
-from laps_sd.scheduler.simulator_study import Study, Trial, Workload
-from laps_sd.scheduler.workload import ReplayRequest
+from laps_sd.scheduler.simulator.study import Study, Trial, Workload
+from laps_sd.scheduler.simulator.workload import ReplayRequest
 if __name__ == "__main__":
     requests = tuple(ReplayRequest(str(i), 0.0, 4, 51, (1,) * 50) for i in range(50))
     trials = [Trial("fcfs", seed) for seed in range(100_000)]

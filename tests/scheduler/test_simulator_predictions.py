@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from laps_sd.scheduler.prediction import Prediction
-from laps_sd.scheduler.simulator_predictions import (
+from laps_sd.scheduler.simulator.predictions import (
     noisy_predictions,
     reversed_order,
     shuffled,
     unseeded_acceptance,
     unseeded_length,
 )
+from laps_sd.scheduler.simulator.workload import ReplayRequest
 from laps_sd.scheduler.survival import SurvivalCurve
-from laps_sd.scheduler.workload import ReplayRequest
 
 
 def requests(n: int = 2000) -> list[ReplayRequest]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.workload import (
+from laps_sd.scheduler.simulator.workload import (
     ReplayRequest,
     at_load,
     gamma_arrivals,

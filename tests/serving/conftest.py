@@ -161,7 +161,7 @@ def fake_sglang() -> Iterator[FakeSglang]:
 
 @pytest.fixture
 def started_servers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], FakeSglang]]:
-    """The servers that `laps_sd.serving.bench` starts are such ones: their arguments and they themselves, in turn."""
+    """The servers that a live comparison starts are such ones: their arguments and they themselves, in turn."""
     started: list[tuple[list[str], FakeSglang]] = []
 
     class Server:
@@ -176,5 +176,5 @@ def started_servers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Fa
         def __exit__(self, *why: Any) -> None:
             self._context.__exit__(*why)
 
-    monkeypatch.setattr("laps_sd.serving.bench.SglangServer", Server)
+    monkeypatch.setattr("laps_sd.serving.bench.run.SglangServer", Server)
     return started

@@ -227,8 +227,8 @@ def test_requests_arrive_at_the_rate(bench: Bench, fake_sglang: Any, tmp_path: P
 def test_every_policy_gets_the_same_requests_on_servers_of_its_own(
     bench: Bench, started_servers: list[tuple[list[str], Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laps_sd.serving.bench.demo_model", lambda: None)
-    monkeypatch.setattr("laps_sd.serving.load._tokenizer", lambda model, cpu: None)
+    monkeypatch.setattr("laps_sd.serving.bench.run.demo_model", lambda: None)
+    monkeypatch.setattr("laps_sd.serving.bench.load._tokenizer", lambda model, cpu: None)
     path = tmp_path / "p.txt"
     path.write_text("one\ntwo\nthree\n")
     result = bench(

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from laps_sd.errors import InputError
-from laps_sd.serving.bench import policy_args, run_bench
-from laps_sd.serving.bench_figures import Turn, compare_tokens, summary_of, write_requests
-from laps_sd.serving.load import LoadResult, poisson_arrivals
-from laps_sd.serving.rank_time import counts_in, quantiles_us
+from laps_sd.serving.bench.figures import Turn, compare_tokens, summary_of, write_requests
+from laps_sd.serving.bench.load import LoadResult, poisson_arrivals
+from laps_sd.serving.bench.rank_time import counts_in, quantiles_us
+from laps_sd.serving.bench.run import policy_args, run_bench
 
 
 def result(name: str, finish: float | None, tokens: list[int], **meta: object) -> LoadResult:

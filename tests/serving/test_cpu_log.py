@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from laps_sd.serving.log import telling_line
+from laps_sd.serving.process.log import telling_line
 
 SIGQUIT = "[2026-12-01 10:00:02] Received sigquit from a child process. It usually means the child failed."
 DIED = "RuntimeError: Rank 0 scheduler died during initialization (exit code: 1)."

@@ -12,7 +12,7 @@ import pytest
 from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.errors import InputError
 from laps_sd.predictors import fit_bundle
-from laps_sd.predictors.acceptance import PromptAcceptance
+from laps_sd.predictors.acceptance.predictor import PromptAcceptance
 from laps_sd.scheduler import CostModel, PosteriorSettings
 from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.launch import Launch, load_bundle, read_launch
@@ -87,7 +87,7 @@ def test_a_server_without_predictions_must_say_so(tmp_path: Path) -> None:
 
 
 def test_the_scheduler_updates_with_the_constants_fitted_with_the_bundle(sglang: ModuleType, tmp_path: Path) -> None:
-    from laps_sd.serving.tokenizer_hooks import with_fitted_posterior
+    from laps_sd.serving.hooks.tokenizer import with_fitted_posterior
 
     bundle = fit_bundle(RECORDS)
     args = Namespace(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from laps_sd.serving.cpu.launch import environment
-from laps_sd.serving.targets import SCHEDULER_TARGETS
+from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS
 
 
 def run(code: str, **env: str) -> Any:

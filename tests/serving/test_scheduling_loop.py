@@ -13,9 +13,9 @@ import pytest
 
 from laps_sd.scheduler import CostModel, Prediction, SurvivalCurve
 from laps_sd.serving.config import ServingConfig
+from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS, Target
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.names import ACTIVE_ENV, WIRE_KEY
-from laps_sd.serving.targets import SCHEDULER_TARGETS, Target
 
 VOCABULARY = 90
 
@@ -173,7 +173,7 @@ class Engine:
         self.scheduler.running_batch = self.running
 
     def _decode(self, batch: Any) -> None:
-        from laps_sd.serving import scheduler_hooks
+        from laps_sd.serving.hooks import scheduler as scheduler_hooks
 
         tokens = [[self._next(req)] for req in batch.reqs]
         result = SimpleNamespace(num_correct_drafts_per_req_cpu=None, speculative_num_draft_tokens=None)
@@ -190,7 +190,7 @@ class Engine:
         from sglang.srt.managers.schedule_batch import FINISH_MATCHED_TOKEN
         from sglang.srt.mem_cache.common import release_kv_cache
 
-        from laps_sd.serving import scheduler_hooks
+        from laps_sd.serving.hooks import scheduler as scheduler_hooks
 
         token = self._next(req)
         req.output_ids.append(token)
@@ -234,7 +234,7 @@ def engine(sglang: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     from sglang.srt.runtime_context import publish, restore_context, snapshot_context
     from sglang.srt.server_args import ServerArgs
 
-    from laps_sd.serving import scheduler_hooks
+    from laps_sd.serving.hooks import scheduler as scheduler_hooks
 
     before = snapshot_context()
     publish(ServerArgs(model_path="dummy", device="cpu", pp_max_micro_batch_size=64), role="scheduler")
@@ -552,7 +552,7 @@ def test_with_shared_prefixes_everybody_ends_too(engine: Any, unified: bool, see
 
 
 def test_the_longest_shared_prefix_is_found(sglang: ModuleType) -> None:
-    from laps_sd.serving.preemption import longest_shared
+    from laps_sd.serving.hooks.prefill_adder import longest_shared
 
     rng = random.Random(0)
     for _ in range(300):
@@ -569,7 +569,7 @@ def test_the_longest_shared_prefix_is_found(sglang: ModuleType) -> None:
 
 def kept() -> list[Any]:
     """Everything about requests that our side still holds."""
-    from laps_sd.serving import scheduler_hooks
+    from laps_sd.serving.hooks import scheduler as scheduler_hooks
 
     side: Any = scheduler_hooks._side
     policy = side.policy
@@ -690,7 +690,7 @@ def test_what_sglang_still_runs_is_not_forgotten(engine: Any) -> None:
 def test_a_request_that_never_passed_us_ends_without_our_fields(engine: Any) -> None:
     from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-    from laps_sd.serving import scheduler_hooks
+    from laps_sd.serving.hooks import scheduler as scheduler_hooks
 
     class Streamer:
         def build_additional_customized_info(self, reqs: list[Any]) -> dict[str, list[Any]]:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from laps_sd.errors import InputError
+from laps_sd.serving.hooks.check import check_version, difference, installed_sglang
+from laps_sd.serving.hooks.targets import ALL_TARGETS, ARGUMENT_TARGETS, SCHEDULER_TARGETS, TOKENIZER_TARGETS, Target
 from laps_sd.serving.names import SUPPORTED_SGLANG
 from laps_sd.serving.preflight import check_sglang
-from laps_sd.serving.target_check import check_version, difference, installed_sglang
-from laps_sd.serving.targets import ALL_TARGETS, ARGUMENT_TARGETS, SCHEDULER_TARGETS, TOKENIZER_TARGETS, Target
 
 
 def test_the_installed_sglang_is_one_that_is_supported() -> None:
@@ -22,8 +22,9 @@ def test_the_installed_sglang_has_what_the_table_says(sglang: ModuleType, target
 
 
 def test_every_hook_stands_in_the_table_and_every_entry_has_its_hook(sglang: ModuleType) -> None:
-    from laps_sd.serving import scheduler_hooks, tokenizer_hooks
-    from laps_sd.serving.install import short_name
+    from laps_sd.serving.hooks import scheduler as scheduler_hooks
+    from laps_sd.serving.hooks import tokenizer as tokenizer_hooks
+    from laps_sd.serving.hooks.install import short_name
 
     assert {short_name(t) for t in SCHEDULER_TARGETS} == set(scheduler_hooks.HOOKS)
     assert {short_name(t) for t in TOKENIZER_TARGETS} == set(tokenizer_hooks.HOOKS)

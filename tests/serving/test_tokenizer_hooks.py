@@ -17,7 +17,7 @@ def test_sglangs_health_checks_are_nobodys_workload(
 ) -> None:
     from sglang.srt.managers.io_struct import GenerateReqInput
 
-    from laps_sd.serving import tokenizer_hooks
+    from laps_sd.serving.hooks import tokenizer as tokenizer_hooks
 
     seen: list[Any] = []
     side = SimpleNamespace(on_tokenized=lambda *args: seen.append(args), pass_by=lambda *args: None)
@@ -32,7 +32,7 @@ def test_a_request_that_calls_itself_a_health_check_brings_no_prediction_of_its_
 ) -> None:
     from sglang.srt.managers.io_struct import GenerateReqInput
 
-    from laps_sd.serving import tokenizer_hooks
+    from laps_sd.serving.hooks import tokenizer as tokenizer_hooks
     from laps_sd.serving.tokenizer_side import TokenizerSide
 
     monkeypatch.setattr(tokenizer_hooks, "_side", TokenizerSide(None, Launch(None, ServingConfig())))

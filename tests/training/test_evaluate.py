@@ -11,8 +11,8 @@ from laps_sd.predictors import fit_bundle
 from laps_sd.report.evaluation import evaluation_report
 from laps_sd.scheduler import SurvivalCurve
 from laps_sd.training import evaluate, oof_predictions, run_evaluation
-from laps_sd.training.judge import common_grid, noise_ceiling
-from laps_sd.training.oof import predict_records
+from laps_sd.training.evaluation.length import common_grid, noise_ceiling
+from laps_sd.training.evaluation.out_of_fold import predict_records
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,9 @@ def test_no_request_is_predicted_by_a_model_that_saw_its_group(records, monkeypa
         return fit_bundle(rows, predictor="constant", **{k: v for k, v in options.items() if k != "predictor"})
 
     predicted = []
-    monkeypatch.setattr("laps_sd.training.oof.fit_bundle", remember)
+    monkeypatch.setattr("laps_sd.training.evaluation.out_of_fold.fit_bundle", remember)
     monkeypatch.setattr(
-        "laps_sd.training.oof.predict_records",
+        "laps_sd.training.evaluation.out_of_fold.predict_records",
         lambda bundle, rows: predicted.append({r.group for r in rows}) or predict_records(bundle, rows),
     )
     assert len(oof_predictions(records, folds=4, seed=1)) == len(records)

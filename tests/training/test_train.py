@@ -56,8 +56,8 @@ def test_the_bundle_predicts_and_carries_its_metrics_and_run(trained):
 
 
 def test_with_many_requests_the_judged_model_is_the_bundle(trace, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("laps_sd.training.trainrun._ENOUGH_ROWS", 50)
-    monkeypatch.setattr("laps_sd.training.trainrun._CURVE_ROWS", 0)
+    monkeypatch.setattr("laps_sd.training.run._ENOUGH_ROWS", 50)
+    monkeypatch.setattr("laps_sd.training.run._CURVE_ROWS", 0)
     result = train([trace], tmp_path / "bundle", predictor="constant", tracking_uri=store, experiment="tests")
     assert PredictorBundle.load(result.bundle).manifest["training"]["n"] + result.metrics["n"] == 100
 
@@ -191,7 +191,7 @@ class TestRefusals:
         def broken(*_args, **_options):
             raise WorkError("the learner gave up")
 
-        monkeypatch.setattr("laps_sd.training.trainrun.fit_bundle", broken)
+        monkeypatch.setattr("laps_sd.training.run.fit_bundle", broken)
         with pytest.raises(WorkError, match="gave up"):
             train([trace], tmp_path / "bundle", tracking_uri=store, experiment="broken")
         (run,) = client.search_runs([client.get_experiment_by_name("broken").experiment_id])
@@ -202,7 +202,7 @@ class TestRefusals:
         def interrupted(*_args, **_options):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("laps_sd.training.trainrun.log_model", interrupted)
+        monkeypatch.setattr("laps_sd.training.run.log_model", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train([trace], tmp_path / "bundle", tracking_uri=store, experiment="interrupted")
         (run,) = client.search_runs([client.get_experiment_by_name("interrupted").experiment_id])

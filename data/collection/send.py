@@ -1,0 +1,221 @@
+"""One request to an SGLang server, through either endpoint, and what came back of it."""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from laps_sd.data.canonical import Tokenizer
+from laps_sd.data.collection.meta_info import from_meta_info, from_server_info
+from laps_sd.data.collection.prompt import Prompt
+from laps_sd.data.records.bad_rows import to_record
+from laps_sd.data.records.schema import RequestRecord
+from laps_sd.errors import InputError, WorkError
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class RequestError(Exception):
+    """A request that has no record; the text says why, in the server's words where it has some."""
+
+
+def address_of(url: str) -> "httpx.URL":
+    """Return the address of a server.
+
+    Raises
+    ------
+    InputError
+        It is none.
+    """
+    import httpx
+
+    try:
+        address = httpx.URL(url)
+        if address.scheme not in ("http", "https") or not address.host or not 0 < (address.port or 80) < 65536:
+            raise httpx.InvalidURL("no http address")
+    except httpx.InvalidURL:
+        raise InputError(f"{url!r} is no address of a server; expected something like http://127.0.0.1:30000") from None
+    return address
+
+
+def is_here(address: "httpx.URL") -> bool:
+    """Whether the address is this machine's: a proxy of the environment must not see such requests."""
+    return address.host in ("127.0.0.1", "localhost", "::1")
+
+
+def access(address: "httpx.URL", api_key: str | None) -> dict[str, Any]:
+    """What every httpx call to that server takes: the key as bearer token, and a proxy only if it is elsewhere."""
+    return {
+        "headers": {"Authorization": f"Bearer {api_key}"} if api_key else None,
+        "trust_env": not is_here(address),
+    }
+
+
+def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -> "httpx.AsyncClient":
+    """Return a client for the server at ``url``.
+
+    Raises
+    ------
+    InputError
+        The address is none.
+    """
+    import httpx
+
+    address = address_of(url)
+    return httpx.AsyncClient(
+        base_url=address,
+        timeout=httpx.Timeout(timeout_s, connect=min(10.0, timeout_s)),
+        limits=httpx.Limits(max_connections=concurrency + 1),
+        **access(address, api_key),
+    )
+
+
+async def describe_server(client: "httpx.AsyncClient") -> dict[str, Any]:
+    """Return model, draft and draft length of the server.
+
+    Raises
+    ------
+    WorkError
+        Nothing answers, or what answers is no SGLang server.
+    """
+    import httpx
+
+    try:
+        answer = await client.get("/server_info", timeout=60.0)
+        info = answer.json() if answer.status_code == 200 else None
+    except httpx.TransportError as error:
+        why = str(error) or type(error).__name__
+        raise WorkError(f"no server answers at {client.base_url} ({why}); start one or correct the address") from None
+    except ValueError:
+        info = None
+    if info is None and answer.status_code in (401, 403):
+        raise WorkError(f"the server at {client.base_url} wants its API key; give it with --api-key")
+    if not isinstance(info, Mapping) or "model_path" not in info:
+        raise WorkError(f"what answers at {client.base_url} is no SGLang server (HTTP {answer.status_code})")
+    return from_server_info(info)
+
+
+async def ask_generate(
+    client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any], tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    """Send a prompt to ``/generate``, streaming for the time of the first token, and return the record's fields."""
+    body: dict[str, Any] = {"sampling_params": dict(sampling), "stream": True}
+    if tokenizer is not None:
+        # Ids and not text: SGLang would put a second begin-of-sequence token before the template's own.
+        body["input_ids"] = token_ids(tokenizer, prompt)
+    else:
+        body["text"] = prompt.prompt if prompt.messages is None else prompt.canonical.text
+    first: float | None = None
+    last = b""
+    started = time.monotonic()
+    async with _Answering(client.stream("POST", "/generate", json=body)) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data:"):
+                if first is None:
+                    first = time.monotonic()
+                data = line[5:].strip()
+                if data and data != "[DONE]":
+                    last = data.encode()
+    ended = time.monotonic()
+    if first is None:
+        raise RequestError("the server closed the stream without an answer")
+    return {**_measured(_decode(last)), "ttft_s": round(first - started, 4), "e2e_s": round(ended - started, 4)}
+
+
+async def ask_chat(client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a prompt to ``/v1/chat/completions`` and return the record's fields.
+
+    Not streaming: SGLang gives ``meta_info`` there in whole answers only, so the time of the first token is the
+    server's (``--enable-metrics``) or unknown.
+    """
+    body = {
+        "model": "default",
+        "messages": prompt.conversation,
+        "max_tokens": sampling["max_new_tokens"],
+        "temperature": sampling["temperature"],
+        "return_meta_info": True,
+    }
+    started = time.monotonic()
+    async with _Answering(client.stream("POST", "/v1/chat/completions", json=body)) as answer:
+        data = _decode(await answer.aread())
+    ended = time.monotonic()
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise RequestError("the server's answer has no choices")
+    return {**_measured(choices[0]), "e2e_s": round(ended - started, 4)}
+
+
+def token_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
+    """Return the ids of the prompt inside the model's chat template."""
+    text = tokenizer.apply_chat_template(prompt.conversation, tokenize=False, add_generation_prompt=True)
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+class _Answering:
+    """Opens a response and turns every way it can fail into a RequestError with the reason."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aenter__(self) -> "httpx.Response":
+        import httpx
+
+        try:
+            answer: httpx.Response = await self._stream.__aenter__()
+            if answer.status_code != 200:
+                text = (await answer.aread()).decode("utf-8", "replace")
+                await self._stream.__aexit__(None, None, None)
+                raise RequestError(f"HTTP {answer.status_code}: {' '.join(text.split())[:200]}")
+        except httpx.TransportError as error:
+            raise _transport(error) from None
+        return answer
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        import httpx
+
+        await self._stream.__aexit__(kind, error, trace)
+        if isinstance(error, httpx.TransportError):
+            raise _transport(error) from None
+
+
+def _transport(error: Exception) -> RequestError:
+    import httpx
+
+    if isinstance(error, httpx.TimeoutException):
+        return RequestError("no answer in time")
+    return RequestError(f"the connection broke ({str(error) or type(error).__name__})")
+
+
+def _decode(text: bytes) -> dict[str, Any]:
+    try:
+        data = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        raise RequestError("the server's answer is not JSON") from None
+    if not isinstance(data, dict):
+        raise RequestError("the server's answer is not a JSON object")
+    if "error" in data:
+        raise RequestError(f"the server says: {str(data['error'])[:200]}")
+    return data
+
+
+def _measured(answer: Mapping[str, Any]) -> dict[str, Any]:
+    meta = answer.get("meta_info")
+    if not isinstance(meta, Mapping):
+        raise RequestError("the server's answer has no meta_info")
+    try:
+        return from_meta_info(meta)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+def record_of(prompt: Prompt, fields: dict[str, Any]) -> RequestRecord:
+    """Return the record of a prompt and what was measured, or raise RequestError when the two do not fit."""
+    said = prompt.canonical
+    known = {"category": prompt.category, "group": prompt.group, "source": prompt.source}
+    row = {"request_id": prompt.prompt_id, "prompt": said.text, "turns": said.turns, **known, **fields}
+    try:
+        return to_record(row)
+    except ValueError as error:
+        raise RequestError(f"the server's answer does not make a record: {error}") from None

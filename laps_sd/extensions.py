@@ -1,0 +1,92 @@
+"""What can be added by one file, each under a name: policies, predictors, features, importers.
+
+Every kind has one table. What ships with laps-sd stands in it as ``name: "module:object"``; another installed package
+adds its own through an entry point of the table's group. Names are known without importing anything, so that the
+command line can list them; an object is imported when it is asked for.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+
+
+class Registry:
+    """Objects of one kind by name, from laps-sd itself and from installed packages.
+
+    Parameters
+    ----------
+    kind : str
+        What one of them is called in messages, for instance ``policy``.
+    group : str
+        Entry-point group in which other packages add theirs.
+    built_in : mapping of str to str
+        Name to ``module:object``.
+
+    Examples
+    --------
+    >>> shapes = Registry("shape", "example.shapes", {"counter": "collections:Counter"})
+    >>> shapes.names()
+    ['counter']
+    >>> shapes.load("counter").__name__
+    'Counter'
+    >>> shapes.load("countr")
+    Traceback (most recent call last):
+    ...
+    ValueError: unknown shape 'countr'; did you mean 'counter'? known are counter
+    """
+
+    def __init__(self, kind: str, group: str, built_in: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.group = group
+        self._built_in = dict(built_in)
+
+    @cached_property
+    def _entries(self) -> dict[str, EntryPoint]:
+        entries = {name: EntryPoint(name, target, self.group) for name, target in self._built_in.items()}
+        for entry in sorted(entry_points(group=self.group), key=lambda entry: (entry.name, entry.value)):
+            taken = entries.get(entry.name)
+            if taken is not None and taken.value != entry.value:
+                raise ValueError(
+                    f"two {self.kind} entries are called {entry.name!r}: {taken.value} and {entry.value}; "
+                    "uninstall one of the packages or rename its entry point"
+                )
+            entries[entry.name] = entry
+        return entries
+
+    def names(self) -> list[str]:
+        """Return every known name: the built-in ones in the order of the table, then the others by the alphabet."""
+        return list(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def load(self, name: str) -> object:
+        """Import and return the object of this name.
+
+        Raises
+        ------
+        ValueError
+            There is no such name, or what another package registered under it cannot be imported.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            near = get_close_matches(name, self.names(), n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"unknown {self.kind} {name!r}; {hint}known are {', '.join(self.names())}")
+        if name in self._built_in:
+            return entry.load()
+        try:
+            return entry.load()
+        except Exception as error:  # another package's code
+            raise ValueError(f"{self.kind} {name!r} cannot be imported from {entry.value} ({error})") from error
+
+
+#: Scheduling policies: classes derived from `laps_sd.scheduler.Policy`.
+POLICIES = Registry("policy", "laps_sd.policies", {})
+#: Length and acceptance predictors.
+PREDICTORS = Registry("predictor", "laps_sd.predictors", {})
+#: Feature sets of the predictors.
+FEATURES = Registry("feature set", "laps_sd.features", {})
+#: Importers of other people's files.
+IMPORTERS = Registry("importer", "laps_sd.importers", {})

@@ -1,0 +1,128 @@
+"""One fitted run of the acceptance predictor, and what it believes about a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from math import exp, inf, log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.features.kernel import KernelRidge
+from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.truncated_geometric import acceptance_rate, mean_tokens
+
+
+@dataclass(frozen=True)
+class AcceptancePrior:
+    """What is believed about one request's accept length at arrival.
+
+    Attributes
+    ----------
+    mean : float
+        Tokens per verify step, bonus token included.
+    strength : float
+        κ, the weight of that mean in verify steps.
+    settings : PosteriorSettings
+        Constants of the posterior, fitted on held-out requests of the same run.
+    drafts : int, optional
+        Most drafts one step accepts.
+    unseeded_mean, unseeded_strength : float
+        The prior of the same run without the prompt, for comparison.
+    """
+
+    mean: float
+    strength: float
+    settings: PosteriorSettings
+    drafts: int | None
+    unseeded_mean: float
+    unseeded_strength: float
+
+
+@dataclass(frozen=True)
+class AcceptanceRun:
+    """One fitted run.
+
+    Attributes
+    ----------
+    model, draft : str, optional
+        Target model, and draft algorithm with its model.
+    drafts : int, optional
+        Most drafts one step accepts.
+    rows : int
+        Training requests.
+    center : float
+        Mean log tokens per step, outliers pulled in.
+    kernel : KernelRidge, optional
+        Deviation from ``center`` by prompt; None where the prompt did not help held-out requests.
+    strength, unseeded_strength : float
+        κ with and without the prompt, verify steps.
+    settings : PosteriorSettings
+    """
+
+    model: str | None
+    draft: str | None
+    drafts: int | None
+    rows: int
+    center: float
+    kernel: KernelRidge | None
+    strength: float
+    unseeded_strength: float
+    settings: PosteriorSettings
+
+    def means(self, space: Floats) -> Floats:
+        """Return tokens per step, shape (n,), of prompts at ``space``, shape (n, d)."""
+        logs = np.full(len(space), self.center)
+        if self.kernel is not None:
+            logs += self.kernel.predict(space)
+        most = inf if self.drafts is None else log(self.drafts + 1.0)
+        means: Floats = np.exp(np.minimum(np.maximum(logs, 0.0), most))
+        return means
+
+
+def prior_at(run: AcceptanceRun, mean: float, drafts: int | None) -> AcceptancePrior:
+    """Return the prior of a request whose predicted mean is ``mean``, with ``drafts`` (the run's own when None)."""
+    unseeded = exp(run.center)
+    if drafts is None or run.drafts is None or drafts == run.drafts:
+        most = run.drafts if drafts is None else drafts
+        return AcceptancePrior(mean, run.strength, run.settings, most, unseeded, run.unseeded_strength)
+    trained = run.drafts
+
+    def other(tokens: float) -> float:
+        return mean_tokens(acceptance_rate(tokens, trained), drafts)
+
+    # The law is only roughly true: the further it moves the mean, the less the prior is worth.
+    doubt = 1.0 + 10.0 * abs(log(other(mean) / mean))
+    return AcceptancePrior(
+        other(mean), run.strength / doubt, run.settings, drafts, other(unseeded), run.unseeded_strength / doubt
+    )
+
+
+def run_meta(run: AcceptanceRun) -> dict[str, Any]:
+    """Return the JSON values of a run; its kernel's arrays are stored beside them."""
+    meta: dict[str, Any] = {
+        "model": run.model,
+        "draft": run.draft,
+        "drafts": run.drafts,
+        "rows": run.rows,
+        "center": run.center,
+        "strength": run.strength,
+        "unseeded_strength": run.unseeded_strength,
+        "settings": asdict(run.settings),
+    }
+    if run.kernel is not None:
+        meta["kernel"] = {"mean": run.kernel.mean, "gamma": run.kernel.gamma}
+    return meta
+
+
+def run_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], i: int) -> AcceptanceRun:
+    """Rebuild the ``i``-th run from its values and arrays."""
+    known = {**meta, "settings": PosteriorSettings(**meta["settings"])}
+    kernel = known.pop("kernel", None)
+    run = AcceptanceRun(kernel=None, **known)
+    if kernel is None:
+        return run
+    return replace(run, kernel=KernelRidge(arrays[f"{i}/landmarks"], arrays[f"{i}/weights"], **kernel))

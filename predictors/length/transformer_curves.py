@@ -1,0 +1,72 @@
+"""The fitted transformer: a fine-tuned encoder with a linear head on the hazard's scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from laps_sd.data import PromptRequest
+from laps_sd.predictors.buckets import Floats, survival_of
+from laps_sd.predictors.features.encoder import Encoder
+from laps_sd.predictors.length.calibration import Calibration
+from laps_sd.predictors.length.curves import CurveModel
+from laps_sd.predictors.length.hazard_curves import HazardGrid
+from laps_sd.predictors.state import State
+
+
+class TransformerCurves(CurveModel):
+    """Survival curves from an encoder.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Fine-tuned.
+    head : array, shape (d + 1, K)
+        Weights of the embedding's components in the scores; the last row is the constant.
+    grid : HazardGrid
+    calibration : Calibration
+    """
+
+    kind = "transformer"
+
+    def __init__(self, encoder: Encoder, head: Floats, grid: HazardGrid, calibration: Calibration) -> None:
+        self.encoder = encoder
+        self.head = head
+        self.grid = grid
+        self.calibration = calibration
+        self.edges = grid.edges
+
+    def survival(self, requests: Sequence[PromptRequest]) -> Floats:
+        """Return calibrated survival at the edges."""
+        return self.calibration.apply(self.raw_survival(requests))
+
+    def raw_survival(self, requests: Sequence[PromptRequest]) -> Floats:
+        """Return survival before calibration."""
+        vectors = self.encoder.embed([r.prompt for r in requests])
+        return survival_of(self.grid.hazard(vectors @ self.head[:-1] + self.head[-1]))
+
+    def to_state(self) -> State:
+        """Return the learned state."""
+        encoder = self.encoder.to_state()
+        arrays = {
+            "edges": self.edges,
+            "offset": self.grid.offset,
+            "basis": self.grid.basis,
+            "head": self.head,
+            "predicted": self.calibration.predicted,
+            "observed": self.calibration.observed,
+            **{f"encoder/{name}": array for name, array in encoder.arrays.items()},
+        }
+        return State(self.kind, {"encoder": encoder.meta}, arrays, encoder.texts)
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        """Rebuild a fitted model."""
+        arrays = state.arrays
+        weights = {n.removeprefix("encoder/"): a for n, a in arrays.items() if n.startswith("encoder/")}
+        return cls(
+            Encoder.from_state(State("encoder", state.meta["encoder"], weights, state.texts)),
+            arrays["head"],
+            HazardGrid(arrays["edges"], arrays["offset"], arrays["basis"]),
+            Calibration(arrays["predicted"], arrays["observed"]),
+        )

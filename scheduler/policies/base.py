@@ -1,0 +1,126 @@
+"""What a scheduling policy is: it keeps a place (``key``) for every request, and says who gives way to whom.
+
+The engine (a simulator or SGLang) calls the hooks as things happen, sorts its waiting requests by ``key`` once a
+round, admits from the front, and asks for a victim when the front request finds no room. A policy looks at nothing
+but request states and rounds: no clock and no random numbers, so every tensor-parallel rank decides alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from laps_sd.scheduler.policies.waiting_order import StateOf
+from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.state import RequestState
+
+
+def itself(item: RequestState) -> RequestState:
+    """Return the state, where a queue holds states."""
+    return item
+
+
+class Policy:
+    """First come, first served, and the base of all others.
+
+    Parameters
+    ----------
+    settings : Settings, optional
+        Constants; each policy reads those that concern it.
+    cost : CostModel, optional
+        What prefill and recomputation cost, in verify steps. Default: nothing.
+    slots : int
+        Requests that run together, for the share of a verify step that a prefill token costs.
+    """
+
+    name = "fcfs"
+    #: Whether `victim` may ever name somebody: an engine may skip the question while it has no free slot.
+    preemptive = False
+
+    def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
+        self.settings = settings or Settings()
+        self.now = 0  # rounds since the start
+        self._slots = slots
+        self._token_steps = 0.0  # verify steps that fit into the prefill of one token
+        self._batch_steps = 0.0  # and into the fixed part of a prefill
+        self.set_cost(cost or CostModel.unit(), slots)
+
+    def set_cost(self, cost: CostModel, slots: int) -> None:
+        """Change what prefill costs, for instance when it was measured; requests placed before keep their places."""
+        self._slots = slots = max(slots, 1)
+        self._token_steps = cost.steps_per_prefill_token(slots)
+        self._batch_steps = cost.prefill_s / cost.tau(slots)
+
+    def prefill_service(self, tokens: int) -> float:
+        """Service, in verify steps of one request, that a prefill takes: every slot stands still while it runs."""
+        return self._slots * self._token_steps * tokens
+
+    # --- what the engine tells -------------------------------------------------------------------------------
+
+    def start_round(self, rounds: int = 1) -> None:
+        """A scheduling round (decode iteration) begins; ``rounds`` at once when the engine was idle or jumped."""
+        self.now += rounds
+
+    def on_arrival(self, state: RequestState) -> None:
+        """The request joined the waiting ones."""
+        state.waiting_since = self.now
+        self.place(state)
+
+    def on_admit(self, state: RequestState) -> None:
+        """The request got a slot."""
+        state.on_admit()
+
+    def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
+        """One verify step of the request accepted ``k`` of ``n`` drafts and emitted ``tokens``."""
+        state.on_step(k, n, tokens)
+
+    def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
+        """The request lost its slot; the KV entries of ``cached_tokens`` of its context remain."""
+        state.on_preempt(cached_tokens, self.now)
+        self.place(state)
+
+    def on_finish(self, state: RequestState) -> None:
+        """The request ended by itself."""
+        state.running = False
+
+    def on_abort(self, state: RequestState) -> None:
+        """The request is gone without having ended by itself: aborted, or cut at its limit of output tokens."""
+        state.running = False
+
+    # --- what the engine asks --------------------------------------------------------------------------------
+
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+        """Sort the waiting requests in place, the next to be served first.
+
+        Parameters
+        ----------
+        waiting : list
+            States, or the engine's own objects. A round is cheap where the engine hands in the order of the last
+            one without those that left, and with new ones at the end.
+        state_of : callable
+            State of an item; need not be asked about items that were ranked before.
+        """
+        waiting.sort(key=lambda item: state_of(item).key)
+
+    def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
+        """Return the item of ``running`` that should give way to ``candidate``, or None.
+
+        Items are states, or the engine's own objects whose states ``state_of`` tells.
+        """
+        return None
+
+    def may_pass(self, blocked: RequestState) -> bool:
+        """Whether requests behind ``blocked``, for which there is no KV room, may be tried."""
+        return False
+
+    def reserve_tokens(self, state: RequestState) -> int:
+        """KV tokens to keep free for what the request has still to produce."""
+        cap = 4096 if state.max_new_tokens is None else state.max_new_tokens
+        return max(cap - state.generated, 1)
+
+    # --- what a policy is -------------------------------------------------------------------------------------
+
+    def place(self, state: RequestState) -> None:
+        """Compute the key anew: because the request arrived, ran, or was preempted."""
+        state.key = (-state.priority, 0, 0.0, state.arrival)

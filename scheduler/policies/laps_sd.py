@@ -1,0 +1,249 @@
+"""LAPS-SD: least attained / perceived service in multi-level queues (arXiv 2505.17074, Algorithm 1), seeded.
+
+This file decides who runs. Between queues: a request of a higher queue takes the slot of one of a lower queue. Inside
+a queue: shortest perceived service first, without preemption. What a request's perceived service is follows from its
+predicted length, conditioned on the tokens produced, and its acceptance posterior.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, islice, repeat
+from math import inf
+from operator import mul
+from typing import Any
+
+from laps_sd.scheduler.policies.base import Policy, itself
+from laps_sd.scheduler.policies.deadlines import Deadlines
+from laps_sd.scheduler.policies.population import Evidence
+from laps_sd.scheduler.policies.running_order import YieldOrder
+from laps_sd.scheduler.policies.waiting_order import RankedQueue, StateOf
+from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.state import RequestState
+from laps_sd.scheduler.survival import SurvivalCurve
+
+_OWN_STEPS = 16  # verify steps after which a request's own acceptance counts as much as that of all requests
+
+_TRIES = 4  # running requests whose place is computed anew before the candidate is told to wait
+_LOOKS = 32  # and those that are looked at: asking what one would cost is cheap
+
+
+class LapsSd(Policy):
+    """The default policy; see docs/scheduler.md for the whole story and `Settings` for every constant."""
+
+    name = "laps-sd"
+
+    def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
+        super().__init__(settings, cost, slots)
+        self.preemptive = self.settings.preemption
+        self.evidence = Evidence(self.settings)
+        self._waiting: dict[int, RequestState] = {}  # by arrival number
+        self._ranked = RankedQueue()
+        self._yielding = YieldOrder()
+        self._deadlines = Deadlines(self._waiting)
+        factors = repeat(self.settings.factor, self.settings.levels - 1)
+        self._thresholds = list(accumulate(factors, mul, initial=self.settings.first_threshold))[:-1]
+
+    # --- the life of a request --------------------------------------------------------------------------------
+
+    def start_round(self, rounds: int = 1) -> None:
+        super().start_round(rounds)
+        for state in self._deadlines.passed(self.now):
+            state.overdue = True
+            self.place(state)
+
+    def on_arrival(self, state: RequestState) -> None:
+        if state.prediction is not None and self.settings.use_length and not state.hinted:
+            length = state.prediction.length.mean(0, state.max_new_tokens)
+            state.predicted_steps = length * state.posterior.steps_per_token()
+        super().on_arrival(state)
+        self._wait(state)
+
+    def on_admit(self, state: RequestState) -> None:
+        super().on_admit(state)
+        self._leave(state)
+        self.place(state)
+
+    def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
+        state.on_step(k, n, tokens)
+        self.evidence.stepped(tokens)
+        if state.steps % self.settings.refresh_steps == 0:
+            self.evidence.passed(state)
+            self.place(state)
+
+    def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
+        super().on_preempt(state, cached_tokens)
+        self._yielding.leave(state)
+        self._wait(state)
+
+    def on_finish(self, state: RequestState) -> None:
+        super().on_finish(state)
+        self._leave(state)
+        trusted = self.evidence.trust
+        if self.evidence.finished(state):
+            stale = self.evidence.trust != trusted or trusted < 0.5  # else the population hardly counts
+            for other in self._waiting.values():
+                if stale or self._curve(other) is self.evidence.population:
+                    self.place(other)
+
+    def on_abort(self, state: RequestState) -> None:
+        super().on_abort(state)
+        self._leave(state)
+        self.evidence.left(state)
+
+    def _wait(self, state: RequestState) -> None:
+        self._waiting[state.arrival] = state
+        patience = self.settings.patience * max(state.work, self.settings.patience_floor)
+        state.deadline = self.now + int(min(patience, 1e15)) + 1
+        self._deadlines.add(state)
+
+    def _leave(self, state: RequestState) -> None:
+        self._waiting.pop(state.arrival, None)
+        self._ranked.leave(state)
+        self._yielding.leave(state)
+
+    # --- perceived service ------------------------------------------------------------------------------------
+
+    def perceived(self, state: RequestState) -> float:
+        """Return the remaining perceived service in verify steps, the prefill that it needs included."""
+        return self._tokens_left(state) * self._steps_per_token(state) + self.prefill_service(state.prefill_tokens)
+
+    def _tokens_left(self, state: RequestState) -> float:
+        """Remaining tokens by the index of the settings, averaged over the prediction and the population.
+
+        The weight of the prediction is the trust in it times the chance that it gave the request to live so long
+        (Bayesian model averaging of the two curves).
+        """
+        g, cap, trust = state.generated, state.max_new_tokens, self._trust(state)
+        if state.prediction is None or trust == 0:
+            return self.evidence.tokens_left(g, cap)
+        curve, population = state.prediction.length, self.evidence.population
+        own = curve.gittins(g, cap) if self.settings.index == "gittins" else curve.mean(g, cap)
+        if trust == 1:
+            return own
+        weight = trust * curve.survive(g)
+        weight /= weight + (1 - trust) * population.survive(g)
+        return weight * own + (1 - weight) * self.evidence.tokens_left(g, cap)
+
+    def _steps_per_token(self, state: RequestState) -> float:
+        """E[1/m] of the request's own posterior, or of all requests as far as its prior is not to be believed."""
+        own, trust = state.posterior.steps_per_token(), 0.0 if state.prediction is None else self.evidence.trust
+        if trust == 1:
+            return own
+        known = state.steps / (state.steps + _OWN_STEPS) if self.evidence.experienced else 0.0
+        weight = max(trust, known)
+        return weight * own + (1 - weight) / self.evidence.accept_length
+
+    def _trust(self, state: RequestState) -> float:
+        """How far the request's predicted length is believed, 0 to 1."""
+        return self.evidence.trust if state.prediction is not None and self.settings.use_length else 0.0
+
+    def _curve(self, state: RequestState) -> SurvivalCurve:
+        """Its predicted length, or that of all requests where there is none to believe."""
+        if state.prediction is None or self._trust(state) == 0:
+            return self.evidence.population
+        return state.prediction.length
+
+    def perceptible(self, state: RequestState) -> bool:
+        """Whether the request's acceptance has become stable, so that its execution time can be estimated."""
+        return state.posterior.stable(self.settings.stability)
+
+    # --- queues -----------------------------------------------------------------------------------------------
+
+    def place(self, state: RequestState) -> None:
+        """Put the request into its queue, and into its place in it."""
+        state.work = order = self.perceived(state)
+        service = order
+        if not self.settings.seeded and not self.perceptible(state):
+            order = 0.0  # non-perceptible requests are explored first, in the order of their arrival
+            service = state.steps
+        if self.settings.index == "attained":
+            service = state.steps
+        state.level = self.level(service)
+        tier = -2 * state.priority - state.overdue  # the client's priority, then who has waited too long
+        if state.overdue:
+            state.key = (tier, 0, float(state.deadline), state.arrival)
+        else:
+            state.key = (tier, state.level, order, state.arrival)
+        self._ranked.changed(state)
+        if state.running:
+            gain = state.level if self.settings.index == "attained" else state.work - self._recompute(state)
+            kept = state.overdue or state.preemptions >= self.settings.max_preemptions
+            state.yields = (-state.priority, -inf if kept else gain, state.arrival)
+            self._yielding.put(state)
+
+    def level(self, service: float) -> int:
+        """Return the queue for this service in verify steps: the least k with service <= q0 · f^k."""
+        return bisect_left(self._thresholds, service)
+
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+        self._ranked.sort(waiting, state_of)
+
+    # --- preemption -------------------------------------------------------------------------------------------
+
+    def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
+        """Return who gives way: a running request of a lower queue, the one from which most is gained."""
+        if not self.preemptive:
+            return None
+        affordable = (s for s in islice(self._yielding, _LOOKS) if self._affordable(s, candidate))
+        for state in islice(affordable, _TRIES):
+            if self._gives_way(state, candidate):
+                for item in running:
+                    if state_of(item) is state:
+                        return item
+        return None
+
+    def _affordable(self, state: RequestState, candidate: RequestState) -> bool:
+        """Whether it may be preempted at all, and more can be gained than bringing it back will cost.
+
+        Those preempted often enough keep their slots, and so do overdue ones; client priority goes before the rest.
+        """
+        if state.preemptions >= self.settings.max_preemptions:
+            return False
+        if state.priority != candidate.priority:
+            return state.priority < candidate.priority
+        return not state.overdue and self._recompute(state) < self._most_gained()
+
+    def _gives_way(self, state: RequestState, candidate: RequestState) -> bool:
+        """Strict improvement: the candidate's queue is higher even with a margin and the recomputation on its bill."""
+        if state.priority != candidate.priority:
+            return True
+        self.place(state)  # it has run since its place was computed
+        if candidate.key[:2] >= state.key[:2]:
+            return False
+        if self.settings.index == "attained":
+            return candidate.level < state.level
+        trust = self._trust(candidate)
+        margin = trust * self.settings.margin + (1 - trust) * self.settings.blind_margin
+        if self.level(candidate.work * margin + self._recompute(state)) >= state.level:
+            return False
+        return self._steps_left(state) > self.settings.protect_steps  # whoever is near its end keeps its slot
+
+    def _steps_left(self, state: RequestState) -> float:
+        """Expected verify steps to its end, by the curve that is believed; an index would be too hopeful."""
+        length = self._curve(state)
+        return length.mean(state.generated, state.max_new_tokens) * self._steps_per_token(state)
+
+    def _recompute(self, state: RequestState) -> float:
+        """Verify steps that all requests together lose when this one has to be brought back: nobody moves meanwhile."""
+        if self.settings.index == "attained":
+            return 0.0  # the paper does not charge it
+        stall = self._batch_steps + self._token_steps * state.context_tokens
+        return self.settings.recompute_weight * stall * (self._slots + len(self._waiting))
+
+    def _most_gained(self) -> float:
+        """Verify steps that all requests together gain at most: whoever waits moves up by one release of a slot."""
+        return self.evidence.steps / self._slots * len(self._waiting)
+
+    # --- KV memory --------------------------------------------------------------------------------------------
+
+    def may_pass(self, blocked: RequestState) -> bool:
+        """Lighter requests are tried, unless the blocked one has waited too long already."""
+        return not blocked.overdue
+
+    def reserve_tokens(self, state: RequestState) -> int:
+        """KV tokens for the quantile of the remaining length that the settings name."""
+        tokens = int(self._curve(state).quantile(self.settings.kv_quantile, state.generated)) + 1
+        return min(tokens, super().reserve_tokens(state))

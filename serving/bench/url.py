@@ -1,0 +1,134 @@
+"""One run of the live comparison's requests on a server that runs already."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from laps_sd.data import Prompt
+from laps_sd.data.collection.meta_info import from_server_info
+from laps_sd.data.collection.send import access, address_of, is_here
+from laps_sd.errors import InputError, WorkError
+from laps_sd.serving.bench.figures import compare_tokens, summary_of, write_requests
+from laps_sd.serving.bench.load import workload
+from laps_sd.serving.bench.run import Progress, check_usage, take_turn, teller
+from laps_sd.serving.names import POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """What a server says about itself.
+
+    Attributes
+    ----------
+    policy : str
+        What it schedules with.
+    slots : int or None
+        Requests that decode together, over all its replicas.
+    model, draft : str or None
+        As a record names them.
+    template_from : Path or None
+        Folder of its tokenizer, where that is on this machine.
+    """
+
+    policy: str
+    slots: int | None
+    model: str | None
+    draft: str | None
+    template_from: Path | None
+
+
+def bench_url(
+    url: str,
+    *,
+    prompts: Sequence[Prompt | str],
+    out_dir: Path,
+    max_new_tokens: int,
+    policy: str | None = None,
+    model: Path | str | None = None,
+    rate: float | None = None,
+    seed: int = 0,
+    api_key: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Send one run to a server that runs already; see `laps_sd.serving.bench.run.run_bench`.
+
+    The result has one policy, the one that the server schedules with.
+
+    Parameters
+    ----------
+    policy : str, optional
+        What the server is expected to schedule with.
+    model : path, optional
+        Whose chat template to apply; None: the server's, where its model folder is here, else none.
+    api_key : str, optional
+        For a server that was started with ``--api-key``.
+
+    Raises
+    ------
+    InputError
+        ``url`` is no address, no prompts, or the server schedules with another policy.
+    WorkError
+        No SGLang server answers at ``url``, or it answers no request.
+    """
+    check_usage([POLICY], prompts, rate=rate)
+    url = url.rstrip("/")
+    server = ask_server(url, api_key)
+    if policy not in (None, server.policy):
+        raise InputError(f"the server at {url} schedules with {server.policy}, not with {policy}; correct one of them")
+    template = model if model is not None else server.template_from
+    requests = workload(prompts, template, max_new_tokens, rate, seed, cpu=False)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    turn = take_turn(url, server.policy, 0, requests, teller(progress, server.policy, 0, 1), api_key)
+    write_requests(out_dir / "requests.jsonl", [turn])
+    return {
+        "workload": {
+            "n": len(requests), "slots": server.slots, "load": None, "seed": seed, "rate": rate, "draft": server.draft,
+            "model": server.model, "max_new_tokens": max_new_tokens, "rounds": 1, "cpu": None, "url": url,
+            "chat_template": all("input_ids" in request.body for request in requests),
+        },
+        "policies": {server.policy: summary_of([turn])},
+        **compare_tokens([turn]),
+    }  # fmt: skip
+
+
+def ask_server(url: str, api_key: str | None = None) -> RunningServer:
+    """Ask ``/server_info``; see `bench_url` for what is raised."""
+    import httpx
+
+    address = address_of(url)
+    try:
+        answer = httpx.get(f"{url}/server_info", timeout=60, **access(address, api_key))
+    except httpx.HTTPError as error:
+        why = str(error) or type(error).__name__
+        raise WorkError(f"no SGLang server answers at {url} ({why}); start one or correct the address") from None
+    if answer.status_code in (401, 403):
+        raise WorkError(f"the server at {url} wants its API key; give it with --api-key")
+    try:
+        info = answer.json()
+    except ValueError:
+        info = None
+    if not isinstance(info, Mapping) or not isinstance(info.get("schedule_policy"), str):
+        raise WorkError(f"what answers at {url} is no SGLang server (HTTP {answer.status_code}); correct the address")
+    facts = from_server_info(info)
+    folder = info.get("tokenizer_path") or info.get("model_path")
+    here = isinstance(folder, str) and is_here(address) and Path(folder).is_dir() and find_spec("transformers")
+    return RunningServer(
+        policy=info["schedule_policy"],
+        slots=_slots(info),
+        model=facts.get("model"),
+        draft=facts.get("draft"),
+        template_from=Path(str(folder)) if here else None,
+    )
+
+
+def _slots(info: Mapping[str, Any]) -> int | None:
+    """What the replicas really run with; the launch argument is null where SGLang chose by itself."""
+    states = info.get("internal_states")
+    replicas = [state for state in states if isinstance(state, Mapping)] if isinstance(states, list) else []
+    known = [state.get("effective_max_running_requests_per_dp") for state in replicas]
+    asked = info.get("max_running_requests")
+    if known and None not in known:
+        return sum(int(slots) for slots in known if slots is not None)
+    return asked if isinstance(asked, int) else None
