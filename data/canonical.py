@@ -9,22 +9,11 @@ system prompts differ from server to server and say nothing about the length of 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from laps_sd.data.normal import normal_form
-
-
-class Tokenizer(Protocol):
-    """The methods of a Hugging Face tokenizer that are needed here."""
-
-    def encode(self, text: str, /, *, add_special_tokens: bool = ...) -> Any: ...
-
-    def decode(self, token_ids: Sequence[int], /, *, skip_special_tokens: bool = ...) -> Any: ...
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, Any]], /, *, tokenize: bool = ..., add_generation_prompt: bool = ...
-    ) -> Any: ...
+from laps_sd.data.tokenizer import Tokenizer
 
 
 class CanonicalPrompt(NamedTuple):

@@ -171,11 +171,10 @@ def _log(options: DemoOptions, name: str) -> Path:
 
 
 def _tokenizer(model: Path | None) -> Any:
-    from transformers import AutoTokenizer
-
+    from laps_sd.data.tokenizer import load_tokenizer
     from laps_sd.serving.cpu.model import demo_model
 
-    return AutoTokenizer.from_pretrained(model or demo_model())
+    return load_tokenizer(str(model or demo_model()))
 
 
 def _split(

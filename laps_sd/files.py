@@ -1,13 +1,16 @@
-"""Files that appear whole or not at all.
+"""Results on disk: refused before the work where they cannot be written, and then written whole or not at all.
 
-A leaf, like `errors`: every room but the pure ``scheduler`` may use it.
+Every room but the pure ``scheduler`` may use it: it imports nothing of ours but `errors`.
 """
 
+import json
+import os
 import secrets
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from laps_sd.errors import InputError, WorkError
 
@@ -76,3 +79,68 @@ def write_text(path: Path, text: str) -> None:
     """
     with replacing(path) as file:
         file.write(text.encode(errors="backslashreplace"))
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a result file before the work begins, not after it.
+
+    Raises
+    ------
+    InputError
+        Nothing can be written there.
+    """
+    _probe(path, target_of(path).parent)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder for results before the work begins; it is made when there is something to put into it.
+
+    Raises
+    ------
+    InputError
+        There is something else of that name, or nothing can be written there.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is no folder; name one for the results")
+    _probe(path, path.absolute())
+
+
+def _probe(path: Path, folder: Path) -> None:
+    try:
+        with tempfile.NamedTemporaryFile(dir=next(place for place in (folder, *folder.parents) if place.exists())):
+            pass
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | str | None] = ()) -> None:
+    """Refuse result files that cannot be written, or that would take the place of an input or of each other.
+
+    Raises
+    ------
+    InputError
+        With the first such file.
+    """
+    read = {Path(os.path.realpath(path)) for path in inputs if path is not None}
+    written: set[Path] = set()
+    for path in outputs:
+        if path is None:
+            continue
+        real = target_of(path)
+        if real in read:
+            raise InputError(f"{path} is read here and would be overwritten; name another file for the results")
+        if real in written:
+            raise InputError(f"{path} is named for two results; name a file for each")
+        written.add(real)
+        check_writable(path)
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write ``values`` as UTF-8 JSON; a reader never sees half of it. NaN is refused: unknown is null.
+
+    Raises
+    ------
+    InputError, WorkError
+        The file cannot be written.
+    """
+    write_text(path, json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from laps_sd.data.canonical import Tokenizer
 from laps_sd.data.collection.journal import Journal
 from laps_sd.data.collection.prompt import Prompt
 from laps_sd.data.collection.send import RequestError, ask_chat, ask_generate, connect, describe_server, record_of
 from laps_sd.data.records.writing import check_name
+from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.errors import InputError, WorkError
 
 if TYPE_CHECKING:

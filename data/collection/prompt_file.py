@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from laps_sd.data.collection.prompt import Prompt
-from laps_sd.data.importers.chat import conversation
+from laps_sd.data.conversation import conversation
 from laps_sd.data.records.bad_rows import Tolerance, where
 from laps_sd.data.records.opening import DamagedFileError, open_bytes
 from laps_sd.data.records.rows import iter_rows

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from laps_sd.data.canonical import Tokenizer
-from laps_sd.data.collection.meta_info import from_meta_info, from_server_info
 from laps_sd.data.collection.prompt import Prompt
+from laps_sd.data.meta_info import from_meta_info, from_server_info
 from laps_sd.data.records.bad_rows import to_record
 from laps_sd.data.records.schema import RequestRecord
+from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.errors import InputError, WorkError
 
 if TYPE_CHECKING:

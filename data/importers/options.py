@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data.canonical import Tokenizer
+from laps_sd.data.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data.collection.meta_info import from_server_info
 from laps_sd.data.importers.options import ImportOptions, count_tokens
+from laps_sd.data.meta_info import from_server_info
 from laps_sd.data.records.bad_rows import Tolerance
 from laps_sd.data.records.rows import Row, iter_rows
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from laps_sd.data.canonical import canonical
-from laps_sd.data.collection.meta_info import from_meta_info
 from laps_sd.data.importers.options import ImportOptions
+from laps_sd.data.meta_info import from_meta_info
 from laps_sd.data.records.bad_rows import Tolerance
 from laps_sd.data.records.rows import Row, iter_rows
 

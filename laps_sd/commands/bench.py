@@ -87,8 +87,9 @@ def bench(
     """
     from rich.console import Console
 
-    from laps_sd.commands._data import say
-    from laps_sd.commands._output import check_folder, check_outputs, policy_table, write_json
+    from laps_sd.commands._console import say, sharing
+    from laps_sd.files import check_folder, check_outputs, write_json
+    from laps_sd.report.comparison import policy_table
     from laps_sd.serving.bench.run import check_servers, check_usage, run_bench
     from laps_sd.serving.bench.url import bench_url
 
@@ -102,7 +103,7 @@ def bench(
         "prompts": asked, "out_dir": out, "max_new_tokens": max_new_tokens, "model": model, "rate": rate, "seed": seed,
     }  # fmt: skip
     if url is not None:
-        with _progress() as tell:
+        with sharing("starting") as tell:
             result = bench_url(url, policy=names[0] if names else None, api_key=api_key, progress=tell, **common)
     else:
         check_usage(names, asked, max_running=slots, rounds=rounds, rate=rate)
@@ -110,7 +111,7 @@ def bench(
         extra = _split(server_args)
         if bundle is None and model is not None and "laps-sd" in names:
             say(f"no --bundle: predictions are trained on the demo model's answers, and mislead where {model} differs")
-        with _progress() as tell:
+        with sharing("starting") as tell:
             result = run_bench(
                 policies=names,
                 bundle=_bundle(bundle, draft, out, seed, asked) if "laps-sd" in names else None,
@@ -146,7 +147,7 @@ def _prompts(path: Path | None, count: int, seed: int) -> list[Prompt]:
 
     asked = read_prompts(path)
     if len(asked) < count:
-        from laps_sd.commands._data import say
+        from laps_sd.commands._console import say
 
         say(f"{path} holds {len(asked)} prompt{'s' if len(asked) > 1 else ''}: so many requests per run, not {count}")
     return asked[:count]
@@ -210,20 +211,3 @@ def _verdict(result: dict[str, Any]) -> str:
     if same:
         return "Token ids are the same under every policy and in every round."
     return f"Token ids DIFFER between runs for: {', '.join(result['different_requests'])}."
-
-
-def _progress() -> Any:
-    from contextlib import contextmanager
-
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    @contextmanager
-    def shown() -> Any:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-            task = bar.add_task("starting", total=1.0)
-            yield lambda what, share: bar.update(task, description=what, completed=share)
-
-    return shown()

@@ -44,9 +44,10 @@ def collect(
 
     Every finished request is on disk at once, in TRACE.partial.jsonl; when all are done TRACE is written.
     """
-    from laps_sd.commands._data import load_tokenizer, say
-    from laps_sd.commands._output import check_outputs, write_json
+    from laps_sd.commands._console import say
     from laps_sd.data.collection.prompt_file import read_prompts
+    from laps_sd.data.tokenizer import load_tokenizer
+    from laps_sd.files import check_outputs, write_json
 
     if endpoint not in ("openai", "generate"):
         raise InputError(f"unknown endpoint {endpoint!r}; expected openai or generate")
@@ -61,7 +62,7 @@ def collect(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         endpoint=endpoint,
-        tokenizer=load_tokenizer(tokenizer),
+        tokenizer=None if tokenizer is None else load_tokenizer(tokenizer),
         resume=resume,
         timeout_s=timeout,
         arrivals=times,
@@ -89,16 +90,13 @@ def collect(
 
 def collect_with_bar(url: str, prompts: "Sequence[Prompt]", out: Path, **options: Any) -> "CollectSummary":
     """Collect under a progress bar. See :func:`laps_sd.data.collection.collect.collect`."""
-    from laps_sd.commands._data import progress_bar
+    from laps_sd.commands._console import counted
     from laps_sd.data.collection.collect import collect as collect_records
 
-    with progress_bar() as bar:
-        task = bar.add_task("collecting", total=len(prompts))
-
-        def advance(finished: int, failed: int, total: int) -> None:
-            bar.update(task, completed=finished + failed, total=total)
-
-        return collect_records(url, prompts, out, on_progress=advance, **options)
+    with counted("collecting", len(prompts)) as tell:
+        return collect_records(
+            url, prompts, out, on_progress=lambda done, failed, total: tell(done + failed, total), **options
+        )
 
 
 def _arrival_times(path: Path, wanted: int) -> list[float]:

@@ -1,9 +1,12 @@
 """``laps-sd data``: look into traces, make prompts, hand out the built-in trace, split."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from laps_sd.data.builtin import Draft
 
 data = typer.Typer(name="data", no_args_is_help=True, help="Look into traces; prompts and the built-in trace.")
 
@@ -28,10 +31,10 @@ def describe(
 
     from rich.console import Console
 
-    from laps_sd.commands._data import BadRows
-    from laps_sd.commands._output import check_outputs, write_json
+    from laps_sd.commands._console import BadRows
     from laps_sd.data import RequestRecord, iter_records
     from laps_sd.data.records.describe import describe as describe_records
+    from laps_sd.files import check_outputs, write_json
 
     check_outputs((json_file, report), traces)
     bad = BadRows()
@@ -63,7 +66,7 @@ def prompts(
     kinds: Annotated[str | None, typer.Option(metavar="A,B", help="Kinds to take; all by default.")] = None,
 ) -> None:
     """Write generated prompts for `laps-sd collect`: short and long answers, several languages."""
-    from laps_sd.commands._data import say
+    from laps_sd.commands._console import say
     from laps_sd.data.collection.prompt_file import write_prompts
     from laps_sd.data.prompts import generate_prompts
 
@@ -75,7 +78,7 @@ def prompts(
 @data.command()
 def schema() -> None:
     """Print the fields of a request record as a Markdown table: types, units, meaning, origin."""
-    from laps_sd.data.records.documentation import fields_table
+    from laps_sd.data.records.schema import fields_table
 
     typer.echo(fields_table(), nl=False)
 
@@ -89,11 +92,11 @@ def split(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
 ) -> None:
     """Split a trace so that near-duplicate prompts never stand on both sides."""
-    from laps_sd.commands._data import say
-    from laps_sd.commands._output import check_outputs
+    from laps_sd.commands._console import say
     from laps_sd.data import read_records, write_records
     from laps_sd.data import split as split_records
     from laps_sd.data.records.writing import check_name
+    from laps_sd.files import check_outputs
 
     check_outputs((train, test), traces)
     for path in (train, test):
@@ -117,17 +120,42 @@ def builtin(
     Greedy, 16 requests at once, answers cut at 384 tokens (then censored). With `--regenerate` a run that was
     stopped goes on where it stopped.
     """
-    from laps_sd.commands._data import say
+    from laps_sd.commands._console import say
     from laps_sd.data import write_records
     from laps_sd.data.builtin import builtin_trace, known_draft
 
     chosen = None if draft is None else known_draft(draft)
     if regenerate:
-        from laps_sd.commands._builtin import regenerate as again
-
-        again(chosen or "ngram", out, requests)
+        _regenerate(chosen or "ngram", out, requests)
     else:
         say(f"{write_records(out, builtin_trace(chosen))} records in {out}")
+
+
+def _regenerate(draft: "Draft", out: Path, requests: int | None) -> None:
+    """Start the CPU server under ``draft``, send it the prompts of the built-in trace, write ``out``."""
+    from laps_sd.commands.collect import collect_with_bar
+    from laps_sd.data.builtin import CONCURRENCY, MAX_NEW_TOKENS, PROMPTS, SEED
+    from laps_sd.data.prompts import generate_prompts
+    from laps_sd.data.tokenizer import load_tokenizer
+    from laps_sd.serving.cpu.model import demo_model
+    from laps_sd.serving.process.server import SglangServer, speculation_args
+
+    first, count = PROMPTS[draft]
+    prompts = generate_prompts(first + count, SEED)[first : first + min(count, requests or count)]
+    model = demo_model()
+    args = [*speculation_args(draft), "--max-running-requests", str(CONCURRENCY), "--enable-metrics"]
+    with SglangServer(args, cpu=True, model=model, log=out.with_name(f"{out.name}.server.log")) as server:
+        collect_with_bar(
+            server.wait_ready().url,
+            prompts,
+            out,
+            concurrency=CONCURRENCY,
+            max_new_tokens=MAX_NEW_TOKENS,
+            temperature=0.0,
+            tokenizer=load_tokenizer(str(model)),
+            resume=True,
+            timeout_s=3600.0,
+        )
 
 
 def _print(console: Any, described: dict[str, Any]) -> None:

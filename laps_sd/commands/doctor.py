@@ -30,7 +30,7 @@ def doctor(
     from rich.console import Console
     from rich.table import Table
 
-    from laps_sd.commands._output import check_writable, write_json
+    from laps_sd.files import check_writable, write_json
     from laps_sd.serving.doctor import as_json, examine
 
     if json is not None:

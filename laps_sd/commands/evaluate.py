@@ -47,14 +47,13 @@ def evaluate(
     """
     from rich.console import Console
 
-    from laps_sd.commands._data import progress_bar
-    from laps_sd.commands._output import check_outputs, write_json
+    from laps_sd.commands._console import counted
+    from laps_sd.files import check_outputs, write_json
     from laps_sd.training import run_evaluation
     from laps_sd.training.signals import orderly
 
     check_outputs((json_file, report), (*data, *(more or [])))
-    with orderly(), progress_bar() as bar:
-        task = bar.add_task("evaluate", total=cv or 1)
+    with orderly(), counted("evaluate", cv or 1) as advance:
         evaluation = run_evaluation(
             bundle,
             [*data, *(more or [])],
@@ -65,7 +64,7 @@ def evaluate(
             seed=seed,
             experiment=experiment,
             log=mlflow,
-            progress=lambda: bar.advance(task),
+            progress=advance,
         )
     if json_file is not None:
         write_json(json_file, evaluation.figures)

@@ -45,18 +45,19 @@ def import_(
     in seconds, input_tokens, output_tokens), `records` (JSON lines or Parquet in the record schema) or `chat`
     (ShareGPT, OpenAI messages or Alpaca, JSON or JSON lines). Lengths are in tokens, times in seconds.
     """
-    from laps_sd.commands._data import BadRows, counting, load_tokenizer, say
-    from laps_sd.commands._output import check_outputs, write_json
+    from laps_sd.commands._console import BadRows, counting, say
     from laps_sd.data.importers import FORMATS, ImportOptions, import_records
     from laps_sd.data.records.bad_rows import Tolerance
     from laps_sd.data.records.writing import write_records
+    from laps_sd.data.tokenizer import load_tokenizer
+    from laps_sd.files import check_outputs, write_json
 
     named = next((name for name in FORMATS if name == kind), None)
     if named is None:
         raise InputError(f"unknown format {kind!r}; the formats are {', '.join(FORMATS)}")
     check_outputs((out, json_file), (*sources, questions))
     options = ImportOptions(
-        tokenizer=load_tokenizer(tokenizer),
+        tokenizer=None if tokenizer is None else load_tokenizer(tokenizer),
         questions=questions,
         model=model,
         draft=draft,

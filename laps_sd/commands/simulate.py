@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from laps_sd.errors import InputError
+
+if TYPE_CHECKING:
+    from laps_sd.simulation.run import Results
 
 DEFAULT_POLICIES = "fcfs,hrrn,sjf-predicted,las,mlfq,gittins,laps-sd,oracle-srpt"
 
@@ -102,14 +105,14 @@ def simulate(
     Simulated seconds come from the cost model. Requests that were cut or aborted are left out. With --load a trace
     with arrivals keeps their pattern; a trace without any, and every --rate, gets random arrivals.
     """
-    from laps_sd.commands._output import check_outputs, write_json
-    from laps_sd.commands._simulation_output import show
+    from laps_sd.commands._console import counted
+    from laps_sd.files import check_outputs, write_json
     from laps_sd.simulation.options import fit
     from laps_sd.simulation.run import Plan, run
 
     check_outputs((fit_cost_model, json_out, report), (trace, acceptance_from, cost_model, _source(predictions)))
     if fit_cost_model is not None:
-        fit(trace, fit_cost_model)
+        typer.echo(fit(trace, fit_cost_model))
         return
     for name, value in (("load", load), ("rate", rate), ("burstiness", burstiness)):
         _check_number(name, value)
@@ -136,14 +139,37 @@ def simulate(
         settings=tuple(setting or ()),
         workers=workers,
     )
-    results = run(plan)
-    show(results)
+    with counted("replays", plan.replays) as advance:
+        results = run(plan, advance)
+    _show(results)
     if json_out is not None:
         write_json(json_out, results.to_json())
     if report is not None:
         from laps_sd.report.simulation import write_report
 
         write_report(report, results)
+
+
+def _show(results: Results) -> None:
+    """Print the tables."""
+    from rich.console import Console
+
+    from laps_sd.report.comparison import policy_table
+
+    console = Console(markup=False)
+    facts = results.workload
+    tau = facts["predictions_kendall_tau"]
+    load = "unknown" if facts["load"] is None else f"{facts['load']:.2f}"
+    console.print(
+        f"{facts['n']} requests, {facts['seeds']} seed(s), {facts['slots']} slots, load {load}, predictions "
+        f"{facts['predictions']}{'' if tau is None else f' (Kendall tau {tau:.2f})'}, "
+        f"{facts['censored_left_out']} censored requests left out"
+    )
+    console.print(policy_table(results.policies, "Policies"))
+    if results.ablation:
+        console.print(policy_table(results.ablation, "Ablation of laps-sd"))
+    for at_load, table in sorted(results.sweep.items()):
+        console.print(policy_table(table, f"At load {at_load:g}"))
 
 
 #: Beyond these a load, a rate or a burstiness is a slip of the finger, and arrival times overflow.

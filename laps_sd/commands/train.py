@@ -40,8 +40,8 @@ def train(
     """
     from rich.console import Console
 
-    from laps_sd.commands._output import check_outputs, write_json
     from laps_sd.commands._training import acceptance_table, execution_table, length_table
+    from laps_sd.files import check_outputs, write_json
     from laps_sd.training import train as run
     from laps_sd.training.signals import orderly
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from laps_sd.commands._output import policy_rows
+from laps_sd.report.comparison import policy_rows
 from laps_sd.report.page import Page
 
 if TYPE_CHECKING:

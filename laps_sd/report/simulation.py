@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from plotly.graph_objects import Bar, Figure, Scatter
 
-from laps_sd.commands._output import policy_rows
+from laps_sd.report.comparison import policy_rows
 from laps_sd.report.page import Page
 from laps_sd.report.simulation_findings import findings
 from laps_sd.scheduler.outcomes import PolicySummary

@@ -7,10 +7,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from laps_sd.commands._output import write_json
 from laps_sd.errors import InputError
+from laps_sd.files import write_json
 from laps_sd.scheduler.cost_fit import Timing, fit_cost_model
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
@@ -62,8 +60,8 @@ def _value(kind: type, text: str) -> Any:
     return kind(text)
 
 
-def fit(trace: Path, out: Path) -> None:
-    """Fit a cost model to the timings of a trace and write it."""
+def fit(trace: Path, out: Path) -> str:
+    """Fit a cost model to the timings of a trace, write it, and return in a sentence what it says."""
     from laps_sd.data import read_records
 
     timed = [r for r in read_records(trace) if r.ttft_s is not None and r.e2e_s is not None and r.output_tokens > 1]
@@ -81,7 +79,7 @@ def fit(trace: Path, out: Path) -> None:
             "fit": {f.name: getattr(found, f.name) for f in fields(found) if f.name != "model"},
         },
     )
-    typer.echo(
+    return (
         f"{out}: a verify step takes {found.model.tau(1) * 1e3:.1f} ms alone and "
         f"{found.model.tau(round(found.batch_max)) * 1e3:.1f} ms in a batch of {found.batch_max:.0f}; 1,000 tokens are "
         f"prefilled in {found.model.prefill(1000) * 1e3:.0f} ms (median errors {found.step_error:.0%} and "

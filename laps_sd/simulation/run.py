@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from laps_sd.errors import InputError
 from laps_sd.scheduler.outcomes import PolicySummary, average, close_gaps, gap_closed
@@ -59,6 +56,29 @@ class Plan:
     ablation: bool
     settings: tuple[str, ...]
     workers: int | None
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The presets of laps-sd, if asked for, and laps-sd itself: they are told relative to it."""
+        return ("laps-sd", *(f"laps-sd:{preset}" for preset in PRESETS)) if self.ablation else ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every policy that is replayed at the load asked for."""
+        return tuple(dict.fromkeys((*self.policies, *self.presets, *REFERENCES)))
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Every replay: all policies and seeds, then the further loads."""
+        swept = tuple(dict.fromkeys((*self.policies, *REFERENCES)))
+        return [Trial(name, seed) for seed in self.seeds for name in self.names] + [
+            Trial(name, seed, load) for load in self.sweep for seed in self.seeds[:SWEEP_SEEDS] for name in swept
+        ]
+
+    @property
+    def replays(self) -> int:
+        """How many replays that makes."""
+        return len(self.trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +138,28 @@ class Results:
         return [None if s is None else s["mean"] for s in spreads]
 
 
-def run(plan: Plan) -> Results:
-    """Replay as planned."""
+def run(plan: Plan, progress: Callable[[], None] | None = None) -> Results:
+    """Replay as planned.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to replay, on what, how often.
+    progress : callable, optional
+        Called after each of the ``plan.replays`` replays.
+
+    Raises
+    ------
+    InputError
+        The trace or another input cannot be used.
+    """
     study, facts = _study(plan)
-    # The presets are told relative to laps-sd, which need not be among the policies asked for.
-    extra = ("laps-sd", *(f"laps-sd:{preset}" for preset in PRESETS)) if plan.ablation else ()
-    names = tuple(dict.fromkeys((*plan.policies, *extra, *REFERENCES)))
-    trials = [Trial(name, seed) for seed in plan.seeds for name in names]
-    swept = tuple(dict.fromkeys((*plan.policies, *REFERENCES)))
-    trials += [Trial(name, seed, load) for load in plan.sweep for seed in plan.seeds[:SWEEP_SEEDS] for name in swept]
     workers = plan.workers if plan.workers is not None else os.cpu_count() or 1
-    with _progress(len(trials)) as advance:
-        try:
-            results = study.run(trials, workers=workers, progress=advance)
-        except NoLoadError as error:  # of a later seed or load than the one that was tried
-            raise InputError(f"{plan.trace}: {error}") from error
+    try:
+        results = study.run(plan.trials, workers=workers, progress=progress)
+    except NoLoadError as error:  # of a later seed or load than the one that was tried
+        raise InputError(f"{plan.trace}: {error}") from error
+    names, extra = plan.names, plan.presets
     tables = {load: _averages([r for r in results if r.trial.load == load]) for load in (None, *plan.sweep)}
     return Results(
         workload=facts,
@@ -236,12 +263,3 @@ def _kendall_tau(requests: Sequence[ReplayRequest]) -> float | None:
     if len(pairs) < 2 or len(pairs) < len(requests) or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return None
     return float(kendalltau(*zip(*pairs, strict=True)).statistic)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    console = Console(stderr=True)
-    columns = (TextColumn("replays"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("replays", total=total)
-        yield lambda: bar.advance(task)

@@ -13,6 +13,7 @@ import numpy as np
 
 from laps_sd.data import Prompt
 from laps_sd.data.collection.send import access, address_of
+from laps_sd.data.tokenizer import load_tokenizer
 from laps_sd.errors import InputError
 from laps_sd.scheduler import RequestOutcome
 from laps_sd.serving.names import META_KEY
@@ -126,15 +127,7 @@ def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
     if model is None:
         return None
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise InputError("a chat template needs the transformers package; run `pip install transformers`") from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(model))
-    except (OSError, ValueError) as error:
-        why = str(error).splitlines()[0]
-        raise InputError(f"{model} holds no tokenizer that can be read ({why}); name a model folder") from None
+    tokenizer = load_tokenizer(str(model))
     return tokenizer if tokenizer.chat_template else None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from laps_sd.data import Prompt
-from laps_sd.data.collection.meta_info import from_server_info
 from laps_sd.data.collection.send import access, address_of, is_here
+from laps_sd.data.meta_info import from_server_info
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.bench.figures import compare_tokens, summary_of, write_requests
 from laps_sd.serving.bench.load import workload

@@ -10,7 +10,7 @@ from sglang.srt.managers.io_struct import GenerateReqInput
 from sglang.srt.managers.utils import is_health_check_generate_req
 from sglang.srt.runtime_context import get_observability, get_serving, get_spec
 
-from laps_sd.data.collection.meta_info import from_server_info
+from laps_sd.data.meta_info import from_server_info
 from laps_sd.predictors import PredictorBundle
 from laps_sd.serving.hooks import install as hooking
 from laps_sd.serving.hooks.targets import TOKENIZER_TARGETS

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from laps_sd.commands._output import policy_rows
 from laps_sd.demo import OUTPUTS, DemoOptions, _clear, _prompts, bench_requests
 from laps_sd.errors import InputError
+from laps_sd.report.comparison import policy_rows
 from laps_sd.report.demo import demo_report
 
 

@@ -6,9 +6,9 @@ import os
 import pytest
 
 from laps_sd.cli import run
-from laps_sd.commands._output import check_outputs, check_writable, write_json
 from laps_sd.data import builtin_trace, write_records
 from laps_sd.errors import InputError
+from laps_sd.files import check_outputs, check_writable, write_json
 
 
 @pytest.fixture

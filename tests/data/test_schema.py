@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 
 from laps_sd.data import PromptRequest, RequestRecord
-from laps_sd.data.records.documentation import fields_table
 from laps_sd.data.records.parquet import arrow_schema
-from laps_sd.data.records.schema import COLUMN_NAMES, describe_fields
+from laps_sd.data.records.schema import COLUMN_NAMES, describe_fields, fields_table
 
 
 def test_only_an_answer_that_ended_by_itself_is_not_censored(make_record):
