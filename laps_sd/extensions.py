@@ -88,5 +88,16 @@ POLICIES = Registry("policy", "laps_sd.policies", {})
 PREDICTORS = Registry("predictor", "laps_sd.predictors", {})
 #: Feature sets of the predictors.
 FEATURES = Registry("feature set", "laps_sd.features", {})
-#: Importers of other people's files.
-IMPORTERS = Registry("importer", "laps_sd.importers", {})
+#: Importers of other people's files: classes derived from `laps_sd.data.importers.Importer`.
+IMPORTERS = Registry(
+    "format",
+    "laps_sd.importers",
+    {
+        "sglang-metrics": "laps_sd.data.importers.sglang_metrics:SglangMetrics",
+        "sglang-bench": "laps_sd.data.importers.sglang_bench:SglangBench",
+        "spec-bench": "laps_sd.data.importers.spec_bench:SpecBench",
+        "arrivals": "laps_sd.data.importers.arrivals:Arrivals",
+        "chat": "laps_sd.data.importers.chat:Chat",
+        "records": "laps_sd.data.importers.records:Records",
+    },
+)

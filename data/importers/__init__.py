@@ -1,83 +1,69 @@
-"""Other people's files as request records."""
+"""Other people's files as request records. Each format is a class in one file, listed in `laps_sd.extensions`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
 
-from laps_sd.data.importers import arrivals, chat, sglang_bench, sglang_metrics, spec_bench
+from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import ImportOptions
 from laps_sd.data.records.bad_rows import Tolerance
-from laps_sd.data.records.reading import itself, records_of
-from laps_sd.data.records.rows import Row, iter_rows
 from laps_sd.data.records.schema import RequestRecord
-from laps_sd.data.records.seen import SeenIds
 from laps_sd.errors import InputError
+from laps_sd.extensions import IMPORTERS
 
-__all__ = ["FORMATS", "Format", "ImportOptions", "import_records"]
-
-Format = Literal["sglang-metrics", "sglang-bench", "spec-bench", "arrivals", "records", "chat"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+__all__ = ["ImportOptions", "Importer", "Place", "formats_list", "formats_table", "import_records", "importer_class"]
 
 
-class _Importer(NamedTuple):
-    """How the rows of a format are found, and what records a row stands for."""
+def importer_class(name: str) -> type[Importer]:
+    """Return the importer of a format.
 
-    rows: Callable[[Path, Tolerance, ImportOptions], Iterator[Row]]
-    convert: Callable[[Any, ImportOptions], list[dict[str, Any]]]
-
-
-_IMPORTERS: dict[Format, _Importer] = {
-    "sglang-metrics": _Importer(sglang_metrics.rows, sglang_metrics.convert),
-    "sglang-bench": _Importer(sglang_bench.rows, sglang_bench.convert),
-    "spec-bench": _Importer(spec_bench.rows, spec_bench.convert),
-    "arrivals": _Importer(arrivals.rows, arrivals.convert),
-    "chat": _Importer(chat.rows, chat.convert),
-    "records": _Importer(
-        lambda path, tolerance, options: iter_rows(path, tolerance),
-        lambda value, options: [options.complete(fields) for fields in itself(value)],
-    ),
-}
+    Raises
+    ------
+    InputError
+        There is none of that name, or what is registered under it is no importer.
+    """
+    try:
+        found = IMPORTERS.load(name)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    if not (isinstance(found, type) and issubclass(found, Importer)):
+        raise InputError(f"importer {name!r} is not a class derived from laps_sd.data.importers.Importer: {found!r}")
+    return found
 
 
 def import_records(
-    kind: Format, sources: Sequence[Path], options: ImportOptions | None = None, tolerance: Tolerance | None = None
+    name: str, sources: Sequence[Path], options: ImportOptions | None = None, tolerance: Tolerance | None = None
 ) -> Iterator[RequestRecord]:
     """Yield the records of files in somebody else's format, one after the other.
 
     Parameters
     ----------
-    kind
-        The format.
-    sources
+    name : str
+        The format; `laps_sd.extensions.IMPORTERS` knows them all.
+    sources : sequence of Path
         Files; for ``sglang-metrics`` also the folder that the server wrote to.
-    options
+    options : ImportOptions, optional
         What the files do not say.
-    tolerance
+    tolerance : Tolerance, optional
         How many bad rows are left out, and who is told.
 
     Raises
     ------
     InputError
-        A file cannot be read, or has a bad row too many.
+        The format is not known, a file cannot be read, or has a bad row too many.
     """
-    options = options or ImportOptions()
-    tolerance = tolerance or Tolerance()
-    seen = SeenIds()
-    rows, convert = _IMPORTERS[kind]
-    for path in _files(kind, sources):
-        yield from records_of(
-            rows(path, tolerance, options), path, tolerance, lambda value: convert(value, options), seen
-        )
+    yield from importer_class(name)(options or ImportOptions()).records(sources, tolerance)
 
 
-def _files(kind: Format, sources: Sequence[Path]) -> list[Path]:
-    files: list[Path] = []
-    for source in sources:
-        if kind == "sglang-metrics" and source.is_dir():
-            found = sorted(source.glob(sglang_metrics.FILE_PATTERN))
-            if not found:
-                raise InputError(f"{source}: expected files named {sglang_metrics.FILE_PATTERN}, found none")
-            files += found
-        else:
-            files.append(source)
-    return files
+def formats_table() -> str:
+    """Return every known format as a Markdown table: what it is, and the command that reads it."""
+    lines = ["| you have | command |", "|---|---|"]
+    for name in IMPORTERS.names():
+        kind = importer_class(name)
+        lines.append(f"| {kind.summary} | `laps-sd import {name} {kind.example}` |")
+    return "\n".join(lines) + "\n"
+
+
+def formats_list() -> str:
+    """Return what files of each known format do not say, as a Markdown list."""
+    kinds = {name: importer_class(name) for name in IMPORTERS.names()}
+    return "".join(f"- **{name}**: {kind.unsaid}\n" for name, kind in kinds.items() if kind.unsaid)

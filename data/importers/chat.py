@@ -4,48 +4,56 @@ Each answer becomes a record whose prompt is the user turn before it; the answer
 files hold text, so lengths are counted with ``--tokenizer``, or estimated, which a column ``tokens_estimated`` says.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from laps_sd.data.canonical import canonical
 from laps_sd.data.conversation import conversation
-from laps_sd.data.importers.options import ImportOptions, count_tokens
-from laps_sd.data.records.bad_rows import Tolerance
-from laps_sd.data.records.rows import Row, iter_rows
+from laps_sd.data.importers.base import Importer, Place
+from laps_sd.data.importers.options import count_tokens
 
 
-def rows(path: Path, tolerance: Tolerance, options: ImportOptions) -> Iterator[Row]:
-    """Yield the conversations, each with a name for those that have none."""
-    name = path.name.split(".")[0]
-    for row in iter_rows(path, tolerance):
-        yield row._replace(value=(f"{name}/{row.number}", name, row.value))
+class Chat(Importer):
+    """Conversations in any of three shapes, an object each."""
 
+    summary = "ShareGPT, OpenAI messages or Alpaca"
+    example = "chats.json --tokenizer MODEL --out trace.parquet"
+    unsaid = (
+        "lengths in tokens. Without `--tokenizer` they are estimated from words, and a column `tokens_estimated` "
+        "says so."
+    )
+    uses = frozenset({"tokenizer", "max_new_tokens"})
 
-def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
-    """Turn one conversation into the fields of a record per answer."""
-    fallback, source, entry = value
-    messages = conversation(entry)
-    name = f"{source}/{entry['id']}" if isinstance(entry.get("id"), str | int) else fallback
-    records: list[dict[str, Any]] = []
-    for at, message in enumerate(messages):
-        if message["role"] != "assistant" or not any(m["role"] == "user" for m in messages[:at]):
-            continue
-        asked = canonical(messages=messages[:at])
-        fields = {
-            "request_id": f"{name}/{len(records)}",
-            "prompt": asked.text,
-            "turns": asked.turns,
-            "prompt_tokens": sum(count_tokens(m["content"], options.tokenizer) for m in messages[:at]),
-            **options.capped(count_tokens(message["content"], options.tokenizer)),
-            "source": options.source or source,
-            "group": name,
-        }
-        if isinstance(entry.get("model"), str) and options.model is None:
-            fields["model"] = entry["model"]
-        if options.tokenizer is None:
-            fields["tokens_estimated"] = True
-        records.append(options.complete(fields))
-    if not records:
-        raise ValueError("expected a user turn with an answer behind it, found none")
-    return records
+    def convert(self, value: Any, place: Place) -> Iterable[dict[str, Any]]:
+        """Return the fields of a record for each answer of one conversation."""
+        messages = conversation(value)
+        name = f"{place.file}/{value['id']}" if isinstance(value.get("id"), str | int) else place.name
+        records: list[dict[str, Any]] = []
+        for at, message in enumerate(messages):
+            if message["role"] != "assistant" or not any(m["role"] == "user" for m in messages[:at]):
+                continue
+            asked = canonical(messages=messages[:at])
+            fields = {
+                "request_id": f"{name}/{len(records)}",
+                "prompt": asked.text,
+                "turns": asked.turns,
+                "prompt_tokens": sum(count_tokens(m["content"], self.options.tokenizer) for m in messages[:at]),
+                **self.options.capped(count_tokens(message["content"], self.options.tokenizer)),
+                "source": self.options.source or place.file,
+                "group": name,
+            }
+            if isinstance(value.get("model"), str) and self.options.model is None:
+                fields["model"] = value["model"]
+            if self.options.tokenizer is None:
+                fields["tokens_estimated"] = True
+            records.append(self.options.complete(fields))
+        if not records:
+            raise ValueError("expected a user turn with an answer behind it, found none")
+        return records
+
+    def remarks(self) -> list[str]:
+        """Return what was passed over, and whether lengths are estimates."""
+        estimated = (
+            [] if self.options.tokenizer else ["lengths are estimated from words: give --tokenizer for exact ones"]
+        )
+        return [*super().remarks(), *estimated]

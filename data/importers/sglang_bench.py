@@ -6,14 +6,15 @@ as censored. And the OpenAI backends write the length asked for where the server
 ends their answers are counted again from the text.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import ImportOptions, count_tokens
 from laps_sd.data.meta_info import from_server_info
-from laps_sd.data.records.bad_rows import Tolerance
-from laps_sd.data.records.rows import Row, iter_rows
+from laps_sd.data.records.bad_rows import Row, Tolerance
+from laps_sd.data.records.rows import iter_rows
 
 #: A line holds the time of every token of a whole run.
 _LONGEST = 1 << 30
@@ -22,35 +23,45 @@ _LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors", "generated_tex
 _NATIVE = "sglang"
 
 
-def rows(path: Path, tolerance: Tolerance, options: ImportOptions) -> Iterator[Row]:
-    """Yield the lines, each with the name of its run."""
-    for row in iter_rows(path, tolerance, longest=_LONGEST):
-        yield row._replace(value=(f"{path.stem}/{row.number}", row.value))
+class SglangBench(Importer):
+    """A run of SGLang's benchmark, a line each."""
 
+    summary = "results of `python -m sglang.benchmark.serving --output-details`"
+    example = "results.jsonl --out trace.parquet"
+    unsaid = (
+        "prompts. Unless the run had `--disable-ignore-eos` (then add `--natural-ends`) the benchmark forced every "
+        "length: those records are censored."
+    )
+    uses = frozenset({"tokenizer", "max_new_tokens", "natural_ends"})
 
-def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
-    """Turn one run into the fields of its requests' records."""
-    name, run = value
-    if not isinstance(run, Mapping) or "input_lens" not in run or "output_lens" not in run:
-        raise ValueError("input_lens, output_lens: expected a list each (run the benchmark with --output-details)")
-    lists = {key: run.get(key) for key in _LISTS}
-    count = len(run["input_lens"]) if isinstance(run["input_lens"], list) else -1
-    for key, values in lists.items():
-        if values is not None and (not isinstance(values, list) or len(values) != count):
-            raise ValueError(f"{key}: expected one value per request, as many as in input_lens")
-    recount = options.natural_ends and run.get("backend") != _NATIVE
-    if recount and options.tokenizer is None:
-        raise ValueError(
-            f"output_lens: expected the lengths produced, the {run.get('backend')} backend wrote those asked for "
-            "(add --tokenizer to count the texts)"
-        )
-    info = run.get("server_info")
-    shared = options.complete(from_server_info(info) if isinstance(info, Mapping) else {})
-    shared.setdefault("source", f"sglang-bench:{run.get('dataset_name')}")
-    requests = [{key: values and values[i] for key, values in lists.items()} for i in range(count)]
-    return [
-        {"request_id": f"{name}/{i}", **shared, **_request(one, recount, options)} for i, one in enumerate(requests)
-    ]
+    def rows(self, path: Path, tolerance: Tolerance) -> Iterator[Row]:
+        """Yield the lines; one may be very long."""
+        yield from iter_rows(path, tolerance, longest=_LONGEST)
+
+    def convert(self, value: Any, place: Place) -> Iterable[dict[str, Any]]:
+        """Return the fields of a record for each request of one run."""
+        run = value
+        if not isinstance(run, Mapping) or "input_lens" not in run or "output_lens" not in run:
+            raise ValueError("input_lens, output_lens: expected a list each (run the benchmark with --output-details)")
+        lists = {key: run.get(key) for key in _LISTS}
+        count = len(run["input_lens"]) if isinstance(run["input_lens"], list) else -1
+        for key, values in lists.items():
+            if values is not None and (not isinstance(values, list) or len(values) != count):
+                raise ValueError(f"{key}: expected one value per request, as many as in input_lens")
+        recount = self.options.natural_ends and run.get("backend") != _NATIVE
+        if recount and self.options.tokenizer is None:
+            raise ValueError(
+                f"output_lens: expected the lengths produced, the {run.get('backend')} backend wrote those asked for "
+                "(add --tokenizer to count the texts)"
+            )
+        info = run.get("server_info")
+        shared = self.options.complete(from_server_info(info) if isinstance(info, Mapping) else {})
+        shared.setdefault("source", f"sglang-bench:{run.get('dataset_name')}")
+        requests = [{key: values and values[i] for key, values in lists.items()} for i in range(count)]
+        return [
+            {"request_id": f"{place.name}/{i}", **shared, **_request(one, recount, self.options)}
+            for i, one in enumerate(requests)
+        ]
 
 
 def _request(one: dict[str, Any], recount: bool, options: ImportOptions) -> dict[str, Any]:

@@ -5,51 +5,87 @@ request itself as JSON text under ``request_parameters``. A chat request is ther
 prompt needs the model's tokenizer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from laps_sd.data.canonical import canonical
+from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import ImportOptions
 from laps_sd.data.meta_info import from_meta_info
-from laps_sd.data.records.bad_rows import Tolerance
-from laps_sd.data.records.rows import Row, iter_rows
+from laps_sd.data.records.bad_rows import Row, Tolerance
+from laps_sd.data.records.rows import iter_rows
+from laps_sd.errors import InputError
 
 FILE_PATTERN = "sglang-request-metrics-*.log*"
 
 
-def rows(path: Path, tolerance: Tolerance, options: ImportOptions) -> Iterator[Row]:
-    """Yield the lines, each with the time from which arrivals are counted."""
-    start = _first_arrival(path)
-    for row in iter_rows(path, tolerance):
-        yield row._replace(value=(start, row.value))
+class SglangMetrics(Importer):
+    """SGLang's own record of its requests, a line each."""
 
+    summary = "SGLang's own files (`--export-metrics-to-file`, best with `--enable-metrics`)"
+    example = "FOLDER --tokenizer MODEL --out trace.parquet"
+    unsaid = (
+        "model and draft (`--model`, `--draft`); the text of chat requests, which is there as templated token ids only "
+        "(`--tokenizer` decodes them and takes the template off again). Queue times, times to first token and arrivals "
+        "are there only when the server ran with `--enable-metrics`."
+    )
+    uses = frozenset({"tokenizer"})
 
-def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
-    """Turn one line into the fields of a record."""
-    start, line = value
-    if not isinstance(line, Mapping) or not isinstance(line.get("request_parameters"), str):
-        raise ValueError("request_parameters: expected the request as JSON text (a line of --export-metrics-to-file)")
-    asked = _decoded(line["request_parameters"])
-    fields = options.complete({"request_id": line.get("id"), **from_meta_info(line)})
-    text, turns = _prompt(asked, options)
-    if text is not None:
-        fields.update(prompt=text, turns=turns)
-    sampling = asked.get("sampling_params")
-    if isinstance(sampling, Mapping):
-        fields.update({k: sampling[k] for k in ("max_new_tokens", "temperature") if sampling.get(k) is not None})
-    received = line.get("request_received_ts")
-    if start is not None and isinstance(received, float):
-        fields["arrival_s"] = round(max(0.0, received - start), 6)
-    steps, proposed = line.get("spec_verify_ct"), line.get("spec_num_proposed_drafts")
-    if steps and isinstance(proposed, int):
-        fields["max_correct_drafts"] = proposed // steps  # SGLang multiplied steps by num_draft_tokens − 1
-    if not fields.get("prompt_tokens") and isinstance(asked.get("input_ids"), list):
-        fields["prompt_tokens"] = len(asked["input_ids"])  # aborted before SGLang counted
-    kept = {name: line[name] for name in ("cached_tokens", "num_retractions") if line.get(name)}
-    return [{**fields, **kept}]
+    def __init__(self, options: ImportOptions) -> None:
+        super().__init__(options)
+        self._without_text = 0
+
+    def files(self, source: Path) -> list[Path]:
+        """Return the files of a folder that a server wrote to, in the order of time."""
+        if not source.is_dir():
+            return [source]
+        found = sorted(source.glob(FILE_PATTERN))
+        if not found:
+            raise InputError(f"{source}: expected files named {FILE_PATTERN}, found none")
+        return found
+
+    def rows(self, path: Path, tolerance: Tolerance) -> Iterator[Row]:
+        """Yield the lines, each with the time from which arrivals are counted."""
+        start = _first_arrival(path)
+        for row in iter_rows(path, tolerance):
+            yield row._replace(value=(start, row.value))
+
+    def convert(self, value: Any, place: Place) -> Iterable[dict[str, Any]]:
+        """Return the fields of one line."""
+        start, line = value
+        if not isinstance(line, Mapping) or not isinstance(line.get("request_parameters"), str):
+            raise ValueError(
+                "request_parameters: expected the request as JSON text (a line of --export-metrics-to-file)"
+            )
+        asked = _decoded(line["request_parameters"])
+        fields = self.options.complete({"request_id": line.get("id"), **from_meta_info(line)})
+        text, turns = _prompt(asked, self.options)
+        self._without_text += text is None
+        if text is not None:
+            fields.update(prompt=text, turns=turns)
+        sampling = asked.get("sampling_params")
+        if isinstance(sampling, Mapping):
+            fields.update({k: sampling[k] for k in ("max_new_tokens", "temperature") if sampling.get(k) is not None})
+        received = line.get("request_received_ts")
+        if start is not None and isinstance(received, float):
+            fields["arrival_s"] = round(max(0.0, received - start), 6)
+        steps, proposed = line.get("spec_verify_ct"), line.get("spec_num_proposed_drafts")
+        if steps and isinstance(proposed, int):
+            fields["max_correct_drafts"] = proposed // steps  # SGLang multiplied steps by num_draft_tokens − 1
+        if not fields.get("prompt_tokens") and isinstance(asked.get("input_ids"), list):
+            fields["prompt_tokens"] = len(asked["input_ids"])  # aborted before SGLang counted
+        kept = {name: line[name] for name in ("cached_tokens", "num_retractions") if line.get(name)}
+        return [{**fields, **kept}]
+
+    def remarks(self) -> list[str]:
+        """Return what was passed over, and how to get the prompts that are missing."""
+        if not self._without_text or self.options.tokenizer is not None:
+            return super().remarks()
+        hint = "these files hold token ids of chat requests only: give --tokenizer to get their prompts"
+        return [*super().remarks(), hint]
 
 
 def _decoded(text: str) -> Mapping[str, Any]:

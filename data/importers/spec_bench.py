@@ -5,52 +5,68 @@ over all turns. An accept length counts the tokens that a step emitted, bonus in
 up to its new tokens: that is how they are told apart. Each turn becomes a record; the turns of a question are a group.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import ImportOptions, count_tokens
 from laps_sd.data.normal import normal_form
 from laps_sd.data.records.bad_rows import Tolerance
-from laps_sd.data.records.rows import Row, iter_rows
+from laps_sd.data.records.rows import iter_rows
 from laps_sd.errors import InputError
 
 #: Spec-Bench's own ``--max-new-tokens`` default.
 DEFAULT_CAP = 1024
 
 
-def rows(path: Path, tolerance: Tolerance, options: ImportOptions) -> Iterator[Row]:
-    """Yield the lines, each with the questions by id (empty without a question file)."""
-    questions = _questions(options.questions) if options.questions is not None else {}
-    for row in iter_rows(path, tolerance):
-        yield row._replace(value=(questions, row.value))
+class SpecBench(Importer):
+    """Answers of Spec-Bench, a line for each question."""
 
-
-def convert(value: Any, options: ImportOptions) -> list[dict[str, Any]]:
-    """Turn one answer into the fields of a record per turn and choice."""
-    questions, answer = value
-    if not isinstance(answer, Mapping) or not isinstance(answer.get("choices"), list) or "question_id" not in answer:
-        raise ValueError("question_id, choices: expected an answer of Spec-Bench")
-    if options.max_new_tokens is None:
-        options = replace(options, max_new_tokens=DEFAULT_CAP)
-    asked = questions.get(answer["question_id"], [])
-    model = answer.get("model_id")
-    shared = options.complete(
-        {
-            "source": options.source or "spec-bench",
-            "group": f"spec-bench/{answer['question_id']}",
-            **({"category": answer["category"]} if answer.get("category") else {}),
-            **({"model": model} if model and options.model is None else {}),
-        }
+    summary = "Spec-Bench answer files"
+    example = "answers.jsonl --questions question.jsonl --out trace.parquet"
+    unsaid = (
+        "the cap (`--max-new-tokens`, 1,024 by default) and, without `--questions`, the prompts. Each turn is a record "
+        "of its own, the turns of a question are a group."
     )
-    records = []
-    for choice in answer["choices"]:
-        for turn, measured in enumerate(_turns(choice)):
-            name = f"{model or options.model or 'model'}/{answer['question_id']}/{choice.get('index', 0)}/{turn}"
-            records.append({"request_id": name, "turns": turn, **shared, **_asked(asked, turn, options)})
-            records[-1].update(options.capped(measured.pop("output_tokens")), **measured)
-    return records
+    uses = frozenset({"questions", "tokenizer", "max_new_tokens"})
+
+    def __init__(self, options: ImportOptions) -> None:
+        cap = DEFAULT_CAP if options.max_new_tokens is None else options.max_new_tokens
+        super().__init__(replace(options, max_new_tokens=cap))
+
+    @cached_property
+    def _questions(self) -> dict[Any, list[str]]:
+        return {} if self.options.questions is None else _questions(self.options.questions)
+
+    def convert(self, value: Any, place: Place) -> Iterable[dict[str, Any]]:
+        """Return the fields of a record for each turn and choice of one answer."""
+        answer, options = value, self.options
+        if (
+            not isinstance(answer, Mapping)
+            or not isinstance(answer.get("choices"), list)
+            or "question_id" not in answer
+        ):
+            raise ValueError("question_id, choices: expected an answer of Spec-Bench")
+        asked = self._questions.get(answer["question_id"], [])
+        model = answer.get("model_id")
+        shared = options.complete(
+            {
+                "source": options.source or "spec-bench",
+                "group": f"spec-bench/{answer['question_id']}",
+                **({"category": answer["category"]} if answer.get("category") else {}),
+                **({"model": model} if model and options.model is None else {}),
+            }
+        )
+        records = []
+        for choice in answer["choices"]:
+            for turn, measured in enumerate(_turns(choice)):
+                name = f"{model or options.model or 'model'}/{answer['question_id']}/{choice.get('index', 0)}/{turn}"
+                records.append({"request_id": name, "turns": turn, **shared, **_asked(asked, turn, options)})
+                records[-1].update(options.capped(measured.pop("output_tokens")), **measured)
+        return records
 
 
 def _asked(asked: list[str], turn: int, options: ImportOptions) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""What happens to a row that is not a record: one sentence, and how many of them are tolerated."""
+"""A row of a file before it is checked, and what happens when it is no record: one sentence, and a limit."""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,14 @@ _KINDS = {
     "object": "an object",
 }
 _COLUMNS = frozenset(COLUMN_NAMES)
+
+
+class Row(NamedTuple):
+    """A row before it is checked, and how its place in the file is told."""
+
+    unit: str  # "line", "row" or "item"
+    number: int  # from 1
+    value: Any
 
 
 class Tolerance:

@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from laps_sd.data.records.bad_rows import Row
 from laps_sd.data.records.opening import DamagedFileError
-from laps_sd.data.records.rows import Row
 from laps_sd.data.records.schema import COLUMN_NAMES, RequestRecord, describe_fields
 from laps_sd.errors import InputError
 

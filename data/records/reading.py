@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from laps_sd.data.records.bad_rows import OnBad, Tolerance, to_record, where
-from laps_sd.data.records.rows import Row, iter_rows
+from laps_sd.data.records.bad_rows import OnBad, Row, Tolerance, to_record, where
+from laps_sd.data.records.rows import iter_rows
 from laps_sd.data.records.schema import RequestRecord
 from laps_sd.data.records.seen import SeenIds
 from laps_sd.errors import InputError

@@ -4,11 +4,11 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from laps_sd.data.records.bad_rows import Tolerance, where
+from laps_sd.data.records.bad_rows import Row, Tolerance, where
 from laps_sd.data.records.json_array import NotAnArrayOfObjectsError, iter_objects
 from laps_sd.data.records.opening import PARQUET_MAGIC, DamagedFileError, open_bytes
 from laps_sd.errors import InputError
@@ -18,14 +18,6 @@ LONGEST_LINE = 64 << 20
 _LONE_SURROGATE = (
     "a text holds a lone surrogate (\\ud800 to \\udfff), which is no character and which UTF-8 cannot hold"
 )
-
-
-class Row(NamedTuple):
-    """A row before it is checked, and how its place in the file is told."""
-
-    unit: str  # "line", "row" or "item"
-    number: int  # from 1
-    value: Any
 
 
 def iter_rows(path: Path, tolerance: Tolerance, longest: int = LONGEST_LINE) -> Iterator[Row]:

@@ -33,7 +33,7 @@ def describe(
 
     from laps_sd.commands._console import BadRows
     from laps_sd.data import RequestRecord, iter_records
-    from laps_sd.data.records.describe import describe as describe_records
+    from laps_sd.data.describe import describe as describe_records
     from laps_sd.files import check_outputs, write_json
 
     check_outputs((json_file, report), traces)

@@ -6,16 +6,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from laps_sd.errors import InputError
+from laps_sd.extensions import IMPORTERS
 
 if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
 
-_FORMATS = ("sglang-metrics", "sglang-bench", "spec-bench", "arrivals", "records", "chat")
+
+def _show_formats(wanted: bool) -> None:
+    if not wanted:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from laps_sd.data.importers import importer_class
+
+    table = Table("format", "reads", "options")
+    for name in IMPORTERS.names():
+        kind = importer_class(name)
+        table.add_row(name, kind.summary.replace("`", ""), ", ".join(map(_flag, sorted(kind.uses))))
+    Console(markup=False).print(table)
+    raise typer.Exit
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="One of " + ", ".join(_FORMATS) + ".")],
+    kind: Annotated[
+        str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(IMPORTERS.names())} (--formats tells of each).")
+    ],
     sources: Annotated[list[Path], typer.Argument(metavar="SRC…", help="Files, plain or .gz or .zst.")],
     out: Annotated[Path, typer.Option(metavar="TRACE", help="Trace to write: .parquet or .jsonl (.gz, .zst).")],
     tokenizer: Annotated[
@@ -37,24 +57,23 @@ def import_(
     ] = False,
     skip_bad: Annotated[int, typer.Option(min=0, metavar="N", help="Bad rows to leave out before giving up.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as JSON.")] = None,
+    formats: Annotated[
+        bool,
+        typer.Option("--formats", callback=_show_formats, is_eager=True, help="Tell of each format, and end."),
+    ] = False,
 ) -> None:
     """Turn files in another format into a trace of request records.
 
-    FORMAT is `sglang-metrics` (files or folder of SGLang's `--export-metrics-to-file`), `sglang-bench` (result lines
-    of `python -m sglang.benchmark.serving --output-details`), `spec-bench` (answer files), `arrivals` (CSV: arrival_s
-    in seconds, input_tokens, output_tokens), `records` (JSON lines or Parquet in the record schema) or `chat`
-    (ShareGPT, OpenAI messages or Alpaca, JSON or JSON lines). Lengths are in tokens, times in seconds.
+    Lengths are in tokens, times in seconds. Other packages can add formats (entry points `laps_sd.importers`).
     """
     from laps_sd.commands._console import BadRows, counting, say
-    from laps_sd.data.importers import FORMATS, ImportOptions, import_records
+    from laps_sd.data.importers import ImportOptions, importer_class
     from laps_sd.data.records.bad_rows import Tolerance
     from laps_sd.data.records.writing import write_records
     from laps_sd.data.tokenizer import load_tokenizer
     from laps_sd.files import check_outputs, write_json
 
-    named = next((name for name in FORMATS if name == kind), None)
-    if named is None:
-        raise InputError(f"unknown format {kind!r}; the formats are {', '.join(FORMATS)}")
+    importer_of = importer_class(kind)
     check_outputs((out, json_file), (*sources, questions))
     options = ImportOptions(
         tokenizer=None if tokenizer is None else load_tokenizer(tokenizer),
@@ -65,11 +84,17 @@ def import_(
         max_new_tokens=max_new_tokens,
         natural_ends=natural_ends,
     )
+    importer = importer_of(options)
+    given = {
+        "tokenizer": tokenizer, "questions": questions, "max_new_tokens": max_new_tokens, "natural_ends": natural_ends,
+    }  # fmt: skip
+    for unused in (_flag(name) for name, value in given.items() if value and name not in importer.uses):
+        say(f"{unused} changes nothing: {kind} has no use for it")
     bad = BadRows()
     counts = {"censored": 0, "without_prompt": 0}
 
     def counted() -> Iterator["RequestRecord"]:
-        for record in import_records(named, sources, options, Tolerance(skip_bad, bad)):
+        for record in importer.records(sources, Tolerance(skip_bad, bad)):
             counts["censored"] += record.censored
             counts["without_prompt"] += record.prompt is None
             step()
@@ -79,10 +104,8 @@ def import_(
         rows = write_records(out, counted())
     bad.report()
     say(f"{rows} records in {out}, {counts['censored']} of them censored, {counts['without_prompt']} without a prompt")
-    if named == "sglang-metrics" and counts["without_prompt"] and tokenizer is None:
-        say("these files hold token ids of chat requests only: give --tokenizer to get their prompts")
-    if named == "chat" and tokenizer is None:
-        say("lengths are estimated from words: give --tokenizer for exact ones")
+    for remark in importer.remarks():
+        say(remark)
     if json_file is not None:
         write_json(json_file, {"records": rows, **counts, "skipped": bad.count, "trace": str(out)})
 

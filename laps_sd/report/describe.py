@@ -21,7 +21,7 @@ def write_report(path: Path, title: str, described: Mapping[str, Any], records: 
     Parameters
     ----------
     described
-        What :func:`laps_sd.data.records.describe.describe` returned.
+        What :func:`laps_sd.data.describe.describe` returned.
     records
         The records, for the plots.
     """

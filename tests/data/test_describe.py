@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from laps_sd.cli import run
 from laps_sd.data import read_records, write_records
 from laps_sd.data.builtin import DRAFTS
-from laps_sd.data.records.describe import describe, distribution
+from laps_sd.data.describe import describe, distribution
 from laps_sd.errors import InputError
 
 

@@ -85,6 +85,6 @@ def test_every_field_is_documented_with_meaning_and_origin():
 
 
 def test_the_documentation_table_is_up_to_date():
-    text = (Path(__file__).parents[2] / "docs" / "records.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "records.md").read_text(encoding="utf-8")
     table = text.split("<!-- fields -->\n")[1].split("<!-- /fields -->")[0]
     assert table == fields_table(), "run `laps-sd data schema` and put its output between the marks in docs/records.md"

@@ -12,7 +12,7 @@ from laps_sd.data.importers import ImportOptions, import_records
 from laps_sd.data.records.bad_rows import Tolerance
 from laps_sd.errors import InputError
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 class WordTokenizer:

@@ -152,7 +152,7 @@ def test_a_folder_a_missing_file_and_an_unknown_format_exit_with_2(tmp_path, cap
     assert run(["import", "records", str(tmp_path / "none.jsonl"), "--out", out]) == 2
     assert "there is no such file" in capsys.readouterr().err
     assert run(["import", "excel", str(tmp_path), "--out", out]) == 2
-    assert "the formats are sglang-metrics, sglang-bench" in capsys.readouterr().err
+    assert "known are sglang-metrics, sglang-bench" in capsys.readouterr().err
 
 
 def test_a_bad_row_of_parquet_is_named_by_row(tmp_path, good_row):
