@@ -180,7 +180,7 @@ def _tokenizer(model: Path | None) -> Any:
 def _split(
     options: DemoOptions, recorded: list[RequestRecord], burst: list[Prompt]
 ) -> tuple[list[RequestRecord], list[RequestRecord]]:
-    """Rows to train on and rows to judge by; what the comparison asks, or anything close to it, is in neither.
+    """Rows to train on and rows to evaluate on; what the comparison asks, or anything close to it, is in neither.
 
     A few dozen answers teach little: the trace recorded beforehand makes the models worth something. Another model's
     lengths would mislead, so it helps only where the model is the one that it was recorded with.

@@ -21,3 +21,10 @@ class InputError(LapsError):
     """Wrong usage or unreadable input (a missing file, a bad row): exit code 2."""
 
     exit_code = 2
+
+
+def not_installed(error: ModuleNotFoundError, extra: str) -> WorkError:
+    """Return the failure of an import as one sentence that names the package and the extra that brings it."""
+    module = str(error.name).partition(".")[0]
+    package = {"sklearn": "scikit-learn"}.get(module, module)
+    return WorkError(f"this needs {package}, which is not installed: pip install 'laps-sd[{extra}]'")

@@ -22,6 +22,9 @@ class Registry:
         Entry-point group in which other packages add theirs.
     built_in : mapping of str to str
         Name to ``module:object``.
+    prefix : str
+        Where two kinds share a group: how entry points of this kind begin. The name is what follows, and names with a
+        dot in them belong to the kinds with a prefix.
 
     Examples
     --------
@@ -36,22 +39,26 @@ class Registry:
     ValueError: unknown shape 'countr'; did you mean 'counter'? known are counter
     """
 
-    def __init__(self, kind: str, group: str, built_in: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, group: str, built_in: Mapping[str, str], prefix: str = "") -> None:
         self.kind = kind
         self.group = group
         self._built_in = dict(built_in)
+        self._prefix = prefix
 
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
         entries = {name: EntryPoint(name, target, self.group) for name, target in self._built_in.items()}
         for entry in sorted(entry_points(group=self.group), key=lambda entry: (entry.name, entry.value)):
-            taken = entries.get(entry.name)
+            name = entry.name.removeprefix(self._prefix)
+            if "." in name or (self._prefix and name == entry.name):
+                continue
+            taken = entries.get(name)
             if taken is not None and taken.value != entry.value:
                 raise ValueError(
-                    f"two {self.kind} entries are called {entry.name!r}: {taken.value} and {entry.value}; "
+                    f"two {self.kind} entries are called {name!r}: {taken.value} and {entry.value}; "
                     "uninstall one of the packages or rename its entry point"
                 )
-            entries[entry.name] = entry
+            entries[name] = entry
         return entries
 
     def names(self) -> list[str]:
@@ -60,6 +67,11 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
+
+    def package(self, name: str) -> str | None:
+        """Return the installed package that registered a name; None for what ships with laps-sd."""
+        entry = self._entries.get(name)
+        return None if entry is None or name in self._built_in or entry.dist is None else entry.dist.name
 
     def load(self, name: str) -> object:
         """Import and return the object of this name.
@@ -84,10 +96,38 @@ class Registry:
 
 #: Scheduling policies: classes derived from `laps_sd.scheduler.Policy`.
 POLICIES = Registry("policy", "laps_sd.policies", {})
-#: Length and acceptance predictors.
-PREDICTORS = Registry("predictor", "laps_sd.predictors", {})
-#: Feature sets of the predictors.
-FEATURES = Registry("feature set", "laps_sd.features", {})
+#: Length predictors: classes derived from `laps_sd.predictors.length.CurveModel`.
+PREDICTORS = Registry(
+    "length predictor",
+    "laps_sd.predictors",
+    {
+        "hazard": "laps_sd.predictors.length.hazard_curves:HazardCurves",
+        "transformer": "laps_sd.predictors.length.transformer_curves:TransformerCurves",
+        "constant": "laps_sd.predictors.length.class_curves:ConstantCurves",
+        "prompt_length": "laps_sd.predictors.length.class_curves:PromptLengthCurves",
+        "asked_for": "laps_sd.predictors.length.class_curves:AskedForCurves",
+    },
+)
+#: Acceptance predictors: classes derived from `laps_sd.predictors.acceptance.AcceptanceModel`. Another package's entry
+#: point is called ``acceptance.NAME``, in the same group as those of lengths.
+ACCEPTANCE_PREDICTORS = Registry(
+    "acceptance predictor",
+    "laps_sd.predictors",
+    {
+        "prompt": "laps_sd.predictors.acceptance.predictor:PromptAcceptance",
+        "run_mean": "laps_sd.predictors.acceptance.run_mean:RunMeanAcceptance",
+    },
+    prefix="acceptance.",
+)
+#: Feature sets of the predictors: classes derived from `laps_sd.predictors.features.FeatureSet`.
+FEATURES = Registry(
+    "feature set",
+    "laps_sd.features",
+    {
+        "lexical": "laps_sd.predictors.features.matrix:FeatureMap",
+        "embedding": "laps_sd.predictors.features.matrix:EmbeddingMap",
+    },
+)
 #: Importers of other people's files: classes derived from `laps_sd.data.importers.Importer`.
 IMPORTERS = Registry(
     "format",

@@ -8,16 +8,13 @@ from typing import Any
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError, LapsError
-from laps_sd.predictors.acceptance.predictor import PromptAcceptance
-from laps_sd.predictors.acceptance.run_mean import RunMeanAcceptance
-from laps_sd.predictors.length.curves import ClassCurves, CurveModel
-from laps_sd.predictors.length.hazard_curves import HazardCurves
-from laps_sd.predictors.length.transformer_curves import TransformerCurves
+from laps_sd.extensions import ACCEPTANCE_PREDICTORS, PREDICTORS
+from laps_sd.predictors.acceptance.base import AcceptanceModel, AcceptancePrior
+from laps_sd.predictors.length.curves import CurveModel
+from laps_sd.predictors.registered import trained_with
 from laps_sd.predictors.state import State
 from laps_sd.predictors.store import read_folder, write_folder
-from laps_sd.scheduler import PosteriorSettings, Prediction
-
-AcceptanceModel = PromptAcceptance | RunMeanAcceptance
+from laps_sd.scheduler import PosteriorSettings, Prediction, SurvivalCurve
 
 
 class PredictorBundle:
@@ -27,7 +24,7 @@ class PredictorBundle:
     ----------
     length : CurveModel
         Fitted length model.
-    acceptance : PromptAcceptance or RunMeanAcceptance
+    acceptance : AcceptanceModel
         Fitted acceptance model; without acceptance data in training a prior of no weight.
     manifest : mapping
         JSON values: versions, features, training-data fingerprint, metrics.
@@ -37,6 +34,20 @@ class PredictorBundle:
         self.length = length
         self.acceptance = acceptance
         self.manifest = dict(manifest)
+
+    def at_arrival(
+        self, requests: Sequence[PromptRequest], *, draft: str | None = None, max_correct_drafts: int | None = None
+    ) -> list[tuple[SurvivalCurve, AcceptancePrior]]:
+        """Return what is believed about each request before it runs; arguments as of :meth:`predict`."""
+        rows = None
+        if self.length.features is not None and self.length.features is self.acceptance.features:
+            rows = self.length.features.rows(requests)  # most of the cost, paid once for both
+            survival = self.length.survival_of_rows(rows)
+        else:
+            survival = self.length.survival(requests)
+        curves = SurvivalCurve.batch(self.length.edges, survival)
+        priors = self.acceptance.priors(requests, draft=draft, max_correct_drafts=max_correct_drafts, rows=rows)
+        return list(zip(curves, priors, strict=True))
 
     def predict(
         self, requests: Sequence[PromptRequest], *, draft: str | None = None, max_correct_drafts: int | None = None
@@ -57,19 +68,8 @@ class PredictorBundle:
         list of Prediction
             In the order of ``requests``.
         """
-        rows = None
-        if isinstance(self.length, HazardCurves) and shares_features(self.length, self.acceptance):
-            rows = self.length.features.rows(requests)  # most of the cost, paid once for both
-            curves = self.length.curves_of(rows)
-        else:
-            curves = self.length.curves(requests)
-        means, strengths = self.acceptance.predict_prior(
-            requests, draft=draft, max_correct_drafts=max_correct_drafts, rows=rows
-        )
-        return [
-            Prediction(length=curve, accept_length=float(mean), accept_strength=float(strength))
-            for curve, mean, strength in zip(curves, means, strengths, strict=True)
-        ]
+        found = self.at_arrival(requests, draft=draft, max_correct_drafts=max_correct_drafts)
+        return [to_prediction(curve, prior) for curve, prior in found]
 
     def predict_one(
         self, request: PromptRequest, *, draft: str | None = None, max_correct_drafts: int | None = None
@@ -81,13 +81,11 @@ class PredictorBundle:
         self, draft: str | None = None, max_correct_drafts: int | None = None, model: str | None = None
     ) -> PosteriorSettings | None:
         """Return the constants of the acceptance posterior that were fitted with the priors; None if none were."""
-        if not isinstance(self.acceptance, PromptAcceptance):
-            return None
         return self.acceptance.posterior_settings(draft, max_correct_drafts, model)
 
     def save(self, path: Path | str) -> Path:
         """Write the bundle to the folder ``path``, all of it or nothing; an older bundle there is replaced."""
-        shared = shares_features(self.length, self.acceptance)
+        shared = self.acceptance.features is not None and self.acceptance.features is self.length.features
         acceptance = self.acceptance.to_state(with_features=not shared)
         states = {"length": self.length.to_state(), "acceptance": acceptance}
         write_folder(Path(path), states, self.manifest)
@@ -100,40 +98,32 @@ class PredictorBundle:
         Raises
         ------
         InputError
-            There is no bundle, it is damaged, or a newer version wrote it.
+            There is no bundle, it is damaged, a newer version wrote it, or no installed package registers the
+            predictors it was trained with.
         """
         states, manifest = read_folder(Path(path))
         try:
-            length = _length(states["length"])
-            return cls(length, _acceptance(states["acceptance"], length), manifest)
-        except LapsError:
-            raise
+            packages = manifest.get("packages") or {}
+            length = _length(states["length"], packages.get("predictor"))
+            acceptance = _acceptance(states["acceptance"], length, packages.get("acceptance"))
+            return cls(length, acceptance, manifest)
+        except LapsError as error:
+            raise InputError(f"bundle {path} cannot be used: {error}") from error
         except Exception as error:  # a state with a true checksum and false content may break anything
             raise InputError(f"bundle {path} cannot be used ({error!r}); train it again") from error
 
 
-def _length(state: State) -> CurveModel:
-    match state.kind:
-        case HazardCurves.kind:
-            return HazardCurves.from_state(state)
-        case ClassCurves.kind:
-            return ClassCurves.from_state(state)
-        case TransformerCurves.kind:
-            return TransformerCurves.from_state(state)
-    raise ValueError(f"unknown length model {state.kind}")
+def to_prediction(curve: SurvivalCurve, prior: AcceptancePrior) -> Prediction:
+    """Return what the scheduler is told about a request."""
+    return Prediction(length=curve, accept_length=float(prior.mean), accept_strength=float(prior.strength))
 
 
-def _acceptance(state: State, length: CurveModel) -> AcceptanceModel:
-    match state.kind:
-        case RunMeanAcceptance.kind:
-            return RunMeanAcceptance.from_state(state)
-        case PromptAcceptance.kind:
-            return PromptAcceptance.from_state(state, length.features if isinstance(length, HazardCurves) else None)
-    raise ValueError(f"unknown acceptance model {state.kind}")
+def _length(state: State, package: str | None) -> CurveModel:
+    # Bundles of the first version call all three class curves by one name, and say which in another place.
+    name = state.meta["value"] if state.kind == "classes" else state.kind
+    return trained_with(PREDICTORS, name, CurveModel, package).from_state(state)  # type: ignore[type-abstract]
 
 
-def shares_features(length: CurveModel, acceptance: AcceptanceModel) -> bool:
-    """Whether both models read the same fitted features."""
-    if not (isinstance(length, HazardCurves) and isinstance(acceptance, PromptAcceptance)):
-        return False
-    return acceptance.features is length.features
+def _acceptance(state: State, length: CurveModel, package: str | None) -> AcceptanceModel:
+    kind = trained_with(ACCEPTANCE_PREDICTORS, state.kind, AcceptanceModel, package)  # type: ignore[type-abstract]
+    return kind.from_state(state, length.features)

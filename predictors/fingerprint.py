@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from laps_sd.data import PromptRequest, RequestRecord
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.features.lexical import LEXICAL_NAMES, lexical_features, words_of
 
 #: Surface features whose distribution is remembered: sizes, code, digits, scripts, kinds of request.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.arrays import Floats
 
 _RAW_SCORE = 1  # C_API_PREDICT_RAW_SCORE
 _FLOAT64 = 1  # C_API_DTYPE_FLOAT64

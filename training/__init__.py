@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Any
 
+from laps_sd.errors import not_installed
 from laps_sd.training.resolve import load_bundle, resolve_bundle
 
 #: Loaded on first use: a server that only resolves a URI needs no scikit-learn.
@@ -11,6 +12,7 @@ _LAZY = {
     "train": "laps_sd.training.run",
     "evaluate": "laps_sd.training.evaluation.run",
     "run_evaluation": "laps_sd.training.evaluation.run",
+    "predict_finished": "laps_sd.training.evaluation.finished",
     "oof_predictions": "laps_sd.training.evaluation.out_of_fold",
 }
 __all__ = ["load_bundle", "resolve_bundle", *sorted(_LAZY)]
@@ -18,5 +20,8 @@ __all__ = ["load_bundle", "resolve_bundle", *sorted(_LAZY)]
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        try:
+            return getattr(import_module(_LAZY[name]), name)
+        except ModuleNotFoundError as error:
+            raise not_installed(error, "train") from error
     raise AttributeError(f"module 'laps_sd.training' has no attribute {name!r}")

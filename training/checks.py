@@ -11,16 +11,17 @@ import numpy as np
 from laps_sd.data import RequestRecord
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle
-from laps_sd.predictors.buckets import Ints
+from laps_sd.predictors.acceptance.base import acceptance_predictor
+from laps_sd.predictors.arrays import Ints
 from laps_sd.predictors.fingerprint import shift
-from laps_sd.predictors.fit import default_encoder, make_length, reads_encoder
-from laps_sd.predictors.length.estimator import MIN_ROWS
+from laps_sd.predictors.fit import reads_encoder
+from laps_sd.predictors.rows import MIN_ROWS
 
 _ALIAS = re.compile(r"(?!latest$|v\d+$)[\w-]{1,255}", re.IGNORECASE)
 
 
-def check_model(features: str, predictor: str, encoder: str | None) -> None:
-    """Refuse names that name no model, and an encoder that cannot be loaded or would not be read.
+def check_model(features: str, predictor: str, encoder: str | None, acceptance: str = "prompt") -> None:
+    """Refuse names that are not registered, and an encoder that cannot be loaded or would not be read.
 
     Raises
     ------
@@ -29,9 +30,9 @@ def check_model(features: str, predictor: str, encoder: str | None) -> None:
     WorkError
         A package that the encoder needs is not installed.
     """
-    make_length(features, predictor, 0, encoder)
+    acceptance_predictor(acceptance)
     if reads_encoder(features, predictor):
-        from laps_sd.predictors.features.encoder import Encoder
+        from laps_sd.predictors.features.encoder import Encoder, default_encoder
 
         if encoder is not None and encoder.startswith(("/", ".")) and not Path(encoder).is_dir():
             raise InputError(f"no text encoder at {encoder}: there is no such folder")

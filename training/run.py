@@ -1,9 +1,10 @@
-"""`laps-sd train`: fit both predictors, judge them on a validation split, log the run, write the bundle."""
+"""`laps-sd train`: fit both predictors, evaluate them on a validation split, log the run, write the bundle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,22 @@ from laps_sd.data import RequestRecord, split
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle, fit_bundle
 from laps_sd.predictors.fit import usable
+from laps_sd.predictors.rows import MIN_ROWS
 from laps_sd.predictors.store import check_target
 from laps_sd.training.checks import check_model, check_names
-from laps_sd.training.evaluation.length import Evaluation, common_grid, judge, lengths_of
+from laps_sd.training.evaluation.figures import Evaluation, evaluate_predictions
+from laps_sd.training.evaluation.finished import predict_finished
+from laps_sd.training.evaluation.length import common_grid, lengths_of
 from laps_sd.training.evaluation.metrics import length_metrics
-from laps_sd.training.evaluation.out_of_fold import predict_records, priors_from
 from laps_sd.training.evaluation.plots import learning_curve, log_plots
 from laps_sd.training.inputs import log_data_set, read_data
 from laps_sd.training.model import log_model, register_model
 from laps_sd.training.tracking import log_numbers, logged_run, tracking
 
-#: Fewer usable requests cannot be split into training and validation.
-MIN_ROWS = 20
 _VALIDATION_SHARE = 0.2
-#: From here on the model that was judged is the bundle: a fifth more requests would cost as much time again.
+#: Fewer usable requests leave too few to train on beside the validation split.
+LEAST_RECORDS = ceil(MIN_ROWS / (1.0 - _VALIDATION_SHARE))
+#: From here on the model that was evaluated is the bundle: a fifth more requests would cost as much time again.
 _ENOUGH_ROWS = 40_000
 #: Shares of the training split that the learning curve is drawn at, and the most rows that it may cost.
 _CURVE_SHARES, _CURVE_ROWS = (0.125, 0.25, 0.5), 5_000
@@ -72,6 +75,7 @@ def train(
     *,
     features: str = "lexical",
     predictor: str = "hazard",
+    acceptance: str = "prompt",
     seed: int = 0,
     experiment: str = "laps-sd",
     register: str | None = None,
@@ -83,7 +87,7 @@ def train(
     """Train on traces.
 
     The metrics come from a model fitted without the validation split (a fifth of the groups). The bundle is then
-    fitted on everything; from 40,000 training requests on it is the very model that was judged. Nothing is written
+    fitted on everything; from 40,000 training requests on it is the very model that was evaluated. Nothing is written
     to ``out`` before it is logged, and it is registered last.
 
     Parameters
@@ -91,7 +95,7 @@ def train(
     data : sequence of trace files, or of records
     out : path
         Bundle folder; replaced when it holds a bundle.
-    features, predictor, encoder, seed
+    features, predictor, acceptance, encoder, seed
         See :func:`laps_sd.predictors.fit_bundle`.
     experiment : str
         MLflow experiment, made when new.
@@ -113,19 +117,18 @@ def train(
     target = Path(out)
     check_target(target)
     check_names(experiment, register, alias)
-    check_model(features, predictor, encoder)
+    check_model(features, predictor, encoder, acceptance)
     tell("read")
     records = usable(read_data(data))
     _check(records)
     fitted, held_out = split(records, _VALIDATION_SHARE, seed)
-    options = {"features": features, "predictor": predictor, "encoder": encoder, "seed": seed}
+    options = {"features": features, "predictor": predictor, "acceptance": acceptance, "encoder": encoder, "seed": seed}
     with tracking(tracking_uri) as mlflow, logged_run(mlflow, experiment, f"train {target.name}") as run:
         mlflow.log_params({"kind": "train", **options, "laps_sd": laps_sd.__version__})
         log_data_set(mlflow, records, data, "training")
         tell("fit without the validation split")
         first = fit_bundle(fitted, **options)
-        priors = priors_from(first, held_out)
-        evaluation = judge(held_out, predict_records(first, held_out), first, priors, seed=seed)
+        evaluation = evaluate_predictions(held_out, predict_finished(first, held_out), first, seed=seed)
         tell("learning curve")
         curve = _learning_curve(fitted, held_out, evaluation, options)
         bundle = first
@@ -146,9 +149,9 @@ def train(
 
 
 def _check(records: Sequence[RequestRecord]) -> None:
-    if len(records) < MIN_ROWS:
+    if len(records) < LEAST_RECORDS:
         raise InputError(
-            f"only {len(records)} records with prompt text; training needs at least {MIN_ROWS}: collect more"
+            f"only {len(records)} records with prompt text; training needs at least {LEAST_RECORDS}: collect more"
         )
     if all(r.censored for r in records):
         raise InputError(
@@ -168,11 +171,11 @@ def _learning_curve(
     evaluation: Evaluation,
     options: dict[str, Any],
 ) -> dict[int, dict[str, Any]]:
-    """Judge models fitted on the first rows of the training split, which is in random order of groups."""
+    """Evaluate models fitted on the first rows of the training split, which is in random order of groups."""
     points: dict[int, dict[str, Any]] = {}
     for share in _CURVE_SHARES:
         n = int(share * len(fitted))
-        if MIN_ROWS <= n <= _CURVE_ROWS and not all(r.censored for r in fitted[:n]):
+        if LEAST_RECORDS <= n <= _CURVE_ROWS and not all(r.censored for r in fitted[:n]):
             points[n] = _length_figures(fit_bundle(fitted[:n], **options), held_out)
     if points:
         points[len(fitted)] = {k: v for k, v in evaluation.figures["length"].items() if k != "ci_95"}
@@ -181,5 +184,5 @@ def _learning_curve(
 
 def _length_figures(bundle: PredictorBundle, records: Sequence[RequestRecord]) -> dict[str, Any]:
     tokens, censored = lengths_of(records)
-    edges, survival = common_grid([p.length for p in predict_records(bundle, records)])
+    edges, survival = common_grid([p.length for p in predict_finished(bundle, records).predictions])
     return length_metrics(tokens, censored, survival, edges)

@@ -76,13 +76,33 @@ def group_folds(records: Sequence[RequestRecord], k: int, seed: int) -> list[NDA
         raise InputError(
             f"{k} folds need at least two folds and as many groups of prompts; there are {sizes.size} groups"
         )
-    fold_of = np.empty(sizes.size, dtype=np.int64)
-    load = np.zeros(k, dtype=np.int64)
+    return fold_rows(groups, k, seed)
+
+
+def fold_rows(labels: NDArray[np.int64], k: int, seed: int) -> list[NDArray[np.int64]]:
+    """Partition rows into at most ``k`` folds of similar size; rows with the same label stay together.
+
+    Parameters
+    ----------
+    labels : array of int64, shape (n,)
+        Group of each row, whole numbers from 0 without gaps.
+    k : int
+        Folds aimed at; fewer when there are fewer groups.
+    seed : int
+        Decides between groups of equal size.
+
+    Returns
+    -------
+    list of int64 arrays
+        The rows of each fold, increasing.
+    """
+    sizes = np.bincount(labels)
+    fold_of, load = np.empty(sizes.size, dtype=np.int64), np.zeros(min(k, sizes.size), dtype=np.int64)
     order = np.random.default_rng(seed).permutation(sizes.size)
     for group in order[np.argsort(-sizes[order], kind="stable")]:  # large ones first, so that small ones even out
         fold_of[group] = int(np.argmin(load))
         load[fold_of[group]] += sizes[group]
-    return [np.flatnonzero(fold_of[groups] == fold) for fold in range(k)]
+    return [np.flatnonzero(fold_of[labels] == fold) for fold in range(load.size)]
 
 
 def split(

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from laps_sd.extensions import ACCEPTANCE_PREDICTORS, FEATURES, PREDICTORS, Registry
+
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+def _known(meaning: str, table: Registry) -> str:
+    """Return the help of an option that takes a registered name."""
+    return f"{meaning} One of {', '.join(table.names())}."
+
 
 Data = Annotated[
     list[Path],
@@ -18,11 +26,26 @@ Data = Annotated[
 MoreData = Annotated[list[Path] | None, typer.Argument(metavar="[TRACE…]", help="More traces.")]
 Features = Annotated[
     str,
-    typer.Option(help="lexical: microseconds per prompt; embedding: a frozen text encoder, milliseconds, more exact."),
+    typer.Option(
+        metavar="NAME",
+        help=_known(
+            "Feature set. lexical: microseconds a prompt; embedding: a text encoder, milliseconds, more exact.",
+            FEATURES,
+        ),
+    ),
 ]
 Predictor = Annotated[
     str,
-    typer.Option(help="hazard; transformer: a fine-tuned encoder; or a baseline: constant, prompt_length, asked_for."),
+    typer.Option(
+        metavar="NAME",
+        help=_known("Length predictor. hazard: boosted trees; transformer: a fine-tuned encoder.", PREDICTORS),
+    ),
+]
+Acceptance = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help=_known("Acceptance predictor. run_mean: one mean for every prompt.", ACCEPTANCE_PREDICTORS)
+    ),
 ]
 Encoder = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from laps_sd.commands._training import Data, Encoder, Experiment, Features, MoreData, Predictor
+from laps_sd.commands._training import Acceptance, Data, Encoder, Experiment, Features, MoreData, Predictor
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +30,7 @@ def evaluate(
     ] = None,
     features: Features = "lexical",
     predictor: Predictor = "hazard",
+    acceptance: Acceptance = "prompt",
     encoder: Encoder = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of folds, learners and bootstrap.")] = 0,
     experiment: Experiment = "laps-sd",
@@ -60,6 +61,7 @@ def evaluate(
             cv=cv,
             features=features,
             predictor=predictor,
+            acceptance=acceptance,
             encoder=encoder,
             seed=seed,
             experiment=experiment,

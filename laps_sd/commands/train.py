@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from laps_sd.commands._training import Data, Encoder, Experiment, Features, MoreData, Predictor
+from laps_sd.commands._training import Acceptance, Data, Encoder, Experiment, Features, MoreData, Predictor
 from laps_sd.errors import InputError
 
 
@@ -22,6 +22,7 @@ def train(
     more: MoreData = None,
     features: Features = "lexical",
     predictor: Predictor = "hazard",
+    acceptance: Acceptance = "prompt",
     encoder: Encoder = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Same records, same seed: same bundle.")] = 0,
     experiment: Experiment = "laps-sd",
@@ -33,10 +34,10 @@ def train(
         Path | None, typer.Option("--json", metavar="FILE", help="Write run, bundle and metrics as JSON.")
     ] = None,
 ) -> None:
-    """Fit the length and acceptance predictors, judge them on a fifth of the prompts, write a bundle.
+    """Fit the length and acceptance predictors, evaluate them on a fifth of the prompts, write a bundle.
 
-    The bundle itself is fitted on everything (from 40,000 requests on it is the judged model). Lengths are in tokens.
-    Requests that were cut count as "longer than that", never as endings.
+    The bundle itself is fitted on everything (from 40,000 requests on it is the evaluated model). Lengths are in
+    tokens. Requests that were cut count as "longer than that", never as endings.
     """
     from rich.console import Console
 
@@ -55,6 +56,7 @@ def train(
             out,
             features=features,
             predictor=predictor,
+            acceptance=acceptance,
             encoder=encoder,
             seed=seed,
             experiment=experiment,

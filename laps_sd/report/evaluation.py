@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from laps_sd.report.page import Page
-from laps_sd.training.evaluation.length import Evaluation
+from laps_sd.training.evaluation.figures import Evaluation
 from laps_sd.training.evaluation.plots import evaluation_plots
 
 _MEASURES = {

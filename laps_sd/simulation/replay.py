@@ -117,21 +117,19 @@ def find_predictions(
 
 def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> Found:
     """Predict as a server with this bundle would, and update acceptance with the constants that it would use."""
-    from laps_sd.data import PromptRequest
-    from laps_sd.training import load_bundle
+    from laps_sd.predictors.acceptance.observed import run_keys
+    from laps_sd.training import load_bundle, predict_finished
 
     if any(r.prompt is None for r in records):
         raise InputError("--predictions bundle needs the prompt of every request, and this trace lacks some")
     loaded = load_bundle(bundle)
-    draft, most, model = (_only(records, name) for name in ("draft", "max_correct_drafts", "model"))
-    found = loaded.predict([PromptRequest.from_record(r) for r in records], draft=draft, max_correct_drafts=most)
-    return Found(list(found), loaded.posterior_settings(draft, most, model))
+    model, draft, most = (_only(values) for values in zip(*run_keys(records), strict=True))
+    return Found(list(predict_finished(loaded, records).predictions), loaded.posterior_settings(draft, most, model))
 
 
-def _only(records: Sequence[RequestRecord], name: str) -> Any:
-    """Return what all requests have in common, None where they differ."""
-    values = {getattr(record, name) for record in records}
-    return values.pop() if len(values) == 1 else None
+def _only(values: Sequence[Any]) -> Any:
+    """Return what all have in common, None where they differ."""
+    return values[0] if len(set(values)) == 1 else None
 
 
 def _from_file(path: Path, records: Sequence[RequestRecord]) -> list[Prediction | None]:

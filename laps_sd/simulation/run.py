@@ -257,9 +257,9 @@ def _has_arrivals(records: Sequence[RequestRecord]) -> bool:
 
 def _kendall_tau(requests: Sequence[ReplayRequest]) -> float | None:
     """Kendall's τ between predicted and real output length; None without predictions, or where it is undefined."""
-    from scipy.stats import kendalltau
+    from laps_sd.training.evaluation.metrics import kendall_tau
 
     pairs = [(r.prediction.length.mean(), r.output_tokens) for r in requests if r.prediction is not None]
-    if len(pairs) < 2 or len(pairs) < len(requests) or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+    if not pairs or len(pairs) < len(requests):
         return None
-    return float(kendalltau(*zip(*pairs, strict=True)).statistic)
+    return kendall_tau(*zip(*pairs, strict=True))

@@ -12,23 +12,24 @@ from sklearn.utils.validation import check_is_fitted
 
 from laps_sd.data import PromptRequest, RequestRecord, group_names
 from laps_sd.errors import InputError
-from laps_sd.predictors.acceptance.predictor import AcceptanceRun, KernelSpace, PromptAcceptance
-from laps_sd.predictors.acceptance.run_mean import RunMeanAcceptance
-from laps_sd.predictors.acceptance.runs import (
+from laps_sd.predictors.acceptance.base import AcceptanceModel
+from laps_sd.predictors.acceptance.observed import (
     RunKey,
     has_acceptance,
     run_keys,
     step_tokens,
     verify_steps_of,
 )
+from laps_sd.predictors.acceptance.predictor import PromptAcceptance
+from laps_sd.predictors.acceptance.run import AcceptanceRun
+from laps_sd.predictors.acceptance.run_mean import RunMeanAcceptance
 from laps_sd.predictors.acceptance.strength import fit_strength
-from laps_sd.predictors.buckets import Floats, Ints
+from laps_sd.predictors.arrays import Floats, Ints
+from laps_sd.predictors.features.base import FeatureSet
 from laps_sd.predictors.features.fit import PromptFeatures
 from laps_sd.predictors.features.kernel import KernelRidge
 from laps_sd.predictors.features.kernel_fit import fit_kernel
-from laps_sd.predictors.features.matrix import FeatureMap
-from laps_sd.predictors.folds import grouped_folds
-from laps_sd.predictors.prompts import as_requests
+from laps_sd.predictors.rows import as_requests, grouped_folds
 
 #: A run with fewer requests keeps its mean: its prompts cannot be told from noise.
 LEAST_ROWS = 40
@@ -43,7 +44,7 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
 
     Parameters
     ----------
-    features : FeatureMap, optional
+    features : FeatureSet, optional
         Fitted prompt features, for instance those of the length model; fitted here when None.
     landmarks : int
         Most training prompts that the kernel remembers.
@@ -57,7 +58,7 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
     model_ : PromptAcceptance
     """
 
-    def __init__(self, features: FeatureMap | None = None, landmarks: int = 512, folds: int = 5, seed: int = 0) -> None:
+    def __init__(self, features: FeatureSet | None = None, landmarks: int = 512, folds: int = 5, seed: int = 0) -> None:
         self.features = features
         self.landmarks = landmarks
         self.folds = folds
@@ -126,11 +127,11 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _points(
         self, requests: list[PromptRequest], tokens: Floats, largest_run: int
-    ) -> tuple[FeatureMap | None, Floats | None]:
+    ) -> tuple[FeatureSet | None, Floats | None]:
         if largest_run < LEAST_ROWS:
             return None, None
         features = self.features or PromptFeatures(seed=self.seed).fit(requests, tokens).map_
-        return features, KernelSpace(features).of(features.rows(requests))
+        return features, features.points(features.rows(requests))
 
     def _fit_run(
         self,
@@ -160,17 +161,17 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
 
 def fit_acceptance(
     records: Sequence[RequestRecord],
-    features: FeatureMap | None = None,
+    features: FeatureSet | None = None,
     seed: int = 0,
     groups: Sequence[str] | None = None,
-) -> PromptAcceptance | RunMeanAcceptance:
+) -> AcceptanceModel:
     """Fit the acceptance predictor on the finished requests that carry acceptance data.
 
     Parameters
     ----------
     records : sequence of RequestRecord
         With prompt text.
-    features : FeatureMap, optional
+    features : FeatureSet, optional
         Fitted prompt features to share.
     seed : int
         Seed of everything random.

@@ -1,4 +1,4 @@
-"""One fitted run of the acceptance predictor, and what it believes about a request."""
+"""One fitted run of the acceptance predictor."""
 
 from __future__ import annotations
 
@@ -10,36 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.acceptance.base import AcceptancePrior
+from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.features.kernel import KernelRidge
 from laps_sd.scheduler.posterior.factory import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import acceptance_rate, mean_tokens
-
-
-@dataclass(frozen=True)
-class AcceptancePrior:
-    """What is believed about one request's accept length at arrival.
-
-    Attributes
-    ----------
-    mean : float
-        Tokens per verify step, bonus token included.
-    strength : float
-        κ, the weight of that mean in verify steps.
-    settings : PosteriorSettings
-        Constants of the posterior, fitted on held-out requests of the same run.
-    drafts : int, optional
-        Most drafts one step accepts.
-    unseeded_mean, unseeded_strength : float
-        The prior of the same run without the prompt, for comparison.
-    """
-
-    mean: float
-    strength: float
-    settings: PosteriorSettings
-    drafts: int | None
-    unseeded_mean: float
-    unseeded_strength: float
 
 
 @dataclass(frozen=True)

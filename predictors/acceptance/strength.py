@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.acceptance.run_mean import DEFAULT_STRENGTH
+from laps_sd.predictors.arrays import Floats
 from laps_sd.scheduler.posterior.factory import PosteriorSettings
 from laps_sd.scheduler.posterior.shrunken import geometric_variance
 
@@ -26,8 +27,6 @@ LEAST_REST = 15
 LEAST_REQUESTS = 30
 #: More than this tell no more, and cost seconds.
 MOST_REQUESTS = 3000
-#: κ that is used with fewer than the least, verify steps: what five public runs agree on (docs/acceptance.md).
-DEFAULT_STRENGTH = 24.0
 
 _DISCOUNTS = (1.0, 0.98, 0.95)
 _STRENGTHS = np.geomspace(2.0, 256.0, 29)

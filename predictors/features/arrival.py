@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Bools, Floats
+from laps_sd.predictors.arrays import Bools, Floats
 
 #: Rows of a model's own before its mean length counts as much as everybody's.
 _MODEL_PRIOR_ROWS = 20

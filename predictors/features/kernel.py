@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.arrays import Floats
 
 #: Rows taken at a time, which bounds memory.
 CHUNK = 8192

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from laps_sd.predictors.buckets import Floats, Ints
+from laps_sd.predictors.arrays import Floats, Ints
 from laps_sd.predictors.features.kernel import CHUNK, KernelRidge
 
 

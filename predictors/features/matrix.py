@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Floats
+from laps_sd.predictors.arrays import Bools, Floats, Ints
 from laps_sd.predictors.features.arrival import ArrivalFeatures
-from laps_sd.predictors.features.encoder import Encoder
+from laps_sd.predictors.features.base import FeatureSet
+from laps_sd.predictors.features.encoder import Encoder, default_encoder
 from laps_sd.predictors.features.kernel import KernelRidge
 from laps_sd.predictors.features.lexical import LEXICAL_NAMES, lexical_rows, words_of
 from laps_sd.predictors.features.word_table import WordTable, decode_terms, encode_terms
+from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
 
 #: Standardised features beyond this many standard deviations say no more.
 _CLIP = 4.0
 #: Weights of the surface features and the latent word dimensions beside a unit-length embedding, in distances.
 _SURFACE_WEIGHT, _WORD_WEIGHT = 0.08, 1.5
+#: The same for acceptance, with its own latent dimensions and limits.
+_POINT_WORD_WEIGHT, _POINT_DIMENSIONS, _POINT_CLIP = 1.3, 30, 3.0
+#: Counts of word classes tell lengths; for acceptance they only blur the distances.
+_NOT_IN_POINTS = ("words_", "opening_", "closing_", "first_class", "model_score", "log_cap", "temperature", "log_turns")
 
 #: Prompts taken at a time: enough to share what numpy charges per call, few enough for the caches.
 _CHUNK = 128
@@ -32,8 +38,8 @@ _SURFACE = _ARRIVAL + len(LEXICAL_NAMES)
 
 
 @dataclass(frozen=True)
-class FeatureMap:
-    """Fitted features: columns are the arrival, lexical and word features, and last a smooth score of them all.
+class FeatureMap(FeatureSet):
+    """The lexical features: arrival, surface and word features, and last a smooth score of them all.
 
     Attributes
     ----------
@@ -56,16 +62,50 @@ class FeatureMap:
     kernel: KernelRidge
     encoder: Encoder | None = None
 
+    kind: ClassVar[str] = "lexical"
+
+    @classmethod
+    def fit(
+        cls,
+        requests: Sequence[PromptRequest],
+        tokens: Floats,
+        censored: Bools,
+        folds: Sequence[Ints],
+        options: FitOptions,
+    ) -> tuple[Self, Floats]:
+        """Learn words, scales and scores; see :meth:`FeatureSet.fit`."""
+        from laps_sd.predictors.features.fit import PromptFeatures  # not above: it needs scikit-learn
+
+        encoder = (options.encoder or default_encoder()) if cls.reads_encoder else None
+        learner = PromptFeatures(encoder=encoder, seed=options.seed)
+        rows = learner.fit_transform(requests, tokens, censored, folds)
+        return learner.map_, rows  # type: ignore[return-value]  # a learner with an encoder makes an EmbeddingMap
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """One name per column."""
         latent = (f"word_{i}" for i in range(self.words.width - 1))
         return (*ArrivalFeatures.NAMES, *LEXICAL_NAMES, "word_score", *latent, "smooth_score")
 
-    @property
-    def word_column(self) -> int:
-        """Column of the words' ridge score; the smooth score is the last column."""
-        return _SURFACE
+    @cached_property
+    def score_columns(self) -> tuple[int, ...]:
+        """The words' ridge score, and the smooth score."""
+        return (_SURFACE, len(self.names) - 1)
+
+    def points(self, rows: Floats) -> Floats:
+        """Return scaled surface features beside latent word dimensions, shape (n, d)."""
+        columns, center, scale, latent = self._point_columns
+        scaled = (rows[:, columns] - center) * scale
+        np.clip(scaled, -_POINT_CLIP * _SURFACE_WEIGHT, _POINT_CLIP * _SURFACE_WEIGHT, out=scaled)
+        return np.concatenate([scaled, _POINT_WORD_WEIGHT * rows[:, latent]], axis=1)
+
+    @cached_property
+    def _point_columns(self) -> tuple[Ints, Floats, Floats, slice]:
+        surface = self.names[:_SURFACE]
+        columns = np.array([i for i, name in enumerate(surface) if not name.startswith(_NOT_IN_POINTS)])
+        first = _SURFACE + 1
+        latent = slice(first, min(first + _POINT_DIMENSIONS, len(self.names) - 1))
+        return columns, self.center[columns], _SURFACE_WEIGHT / self.scale[columns], latent
 
     def rows(self, requests: Sequence[PromptRequest]) -> Floats:
         """Return the features, shape (n, len(names))."""
@@ -105,7 +145,7 @@ class FeatureMap:
             meta["encoder"] = state.meta
             arrays.update({f"encoder/{name}": array for name, array in state.arrays.items()})
             texts.update({f"encoder_{name}": text for name, text in state.texts.items()})
-        return State("features", meta, arrays, texts)
+        return State(self.kind, meta, arrays, texts)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
@@ -131,6 +171,13 @@ class FeatureMap:
         if list(features.names) != meta["names"]:
             raise ValueError("it was trained on other features than this version of laps-sd computes")
         return features
+
+
+class EmbeddingMap(FeatureMap):
+    """The lexical features with a frozen text encoder, whose embedding replaces the words in the smooth score."""
+
+    kind = "embedding"
+    reads_encoder = True
 
 
 def _encoder(state: State) -> Encoder | None:

@@ -8,7 +8,7 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from laps_sd.predictors.buckets import Floats, Ints
+from laps_sd.predictors.arrays import Floats, Ints
 
 #: (word,), a pair of words, or a word with its place: ("^", w) among the first three, ("$", w) among the last three.
 Term = tuple[str, ...]

@@ -9,7 +9,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 
-from laps_sd.predictors.buckets import Floats, Ints
+from laps_sd.predictors.arrays import Floats, Ints
 from laps_sd.predictors.features.word_table import WordTable, terms_of
 
 

@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from laps_sd.predictors.buckets import Bools, Floats, exposure
+from laps_sd.predictors.arrays import Bools, Floats, Singles
+from laps_sd.predictors.length.buckets import exposure
 from laps_sd.predictors.length.hazard_curves import HazardGrid
 from laps_sd.predictors.trees import Trees
-
-Singles = NDArray[np.float32]
 
 #: Few distinct values are enough; a feature too rare for one leaf size is not dropped beforehand.
 _DATA = {"max_bin": 127, "feature_pre_filter": False, "verbosity": -1}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laps_sd.predictors.buckets import Bools, Floats, Ints, kaplan_meier
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.censoring import kaplan_meier
 
 #: Closer together near 0 and 1, where an overconfident curve puts most of what happens.
 _KNOTS = np.concatenate([[0.0], 1.0 / (1.0 + np.exp(-np.linspace(-6.0, 6.0, 41))), [1.0]])

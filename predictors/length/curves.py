@@ -1,35 +1,70 @@
-"""Fitted length models as a server uses them: from requests to survival curves, numpy only.
-
-The estimators that are trained (scikit-learn) leave one of these behind. Apart from each other, because importing
-scikit-learn costs a server 100 MB and seconds.
-"""
+"""What a length predictor is: learned from finished requests, and a survival curve for each new one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
+from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Floats, Ints
-from laps_sd.predictors.features.lexical import asked_for, words_of
+from laps_sd.extensions import PREDICTORS
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.features.base import FeatureSet
+from laps_sd.predictors.registered import registered
+from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
 from laps_sd.scheduler import SurvivalCurve
 
 
 class CurveModel(ABC):
-    """A fitted length model.
+    """A fitted length model. Derive from it and register the class in the entry-point group ``laps_sd.predictors``.
+
+    A server imports the module, so it must not need scikit-learn or SciPy at import (100 MB and seconds); import what
+    ``fit`` needs there.
 
     Attributes
     ----------
+    kind : str
+        Name under which the class is registered.
+    reads_features, reads_encoder : bool
+        Whether ``options.features`` and ``options.encoder`` are read.
     edges : array of int64, shape (B + 1,)
-        Bucket edges, tokens.
+        Bucket edges, tokens: strictly increasing from 0, at most `laps_sd.scheduler.survival.MAX_EDGES`.
+    features : FeatureSet or None
+        Fitted features, where it reads any: the acceptance predictor shares them.
     """
 
     kind: ClassVar[str]
+    reads_features: ClassVar[bool] = False
+    reads_encoder: ClassVar[bool] = False
     edges: Ints
+    features: FeatureSet | None = None
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls,
+        requests: Sequence[PromptRequest],
+        tokens: Floats,
+        censored: Bools,
+        groups: NDArray[Any] | None,
+        options: FitOptions,
+    ) -> Self:
+        """Learn from finished requests, checked by :func:`laps_sd.predictors.length.estimator.check_lengths`.
+
+        Parameters
+        ----------
+        requests : sequence of PromptRequest, length n
+        tokens : array, shape (n,)
+            Output lengths, tokens, at least 1; where censored, the length at the cut.
+        censored : array of bool, shape (n,)
+            Which were cut before they ended: never all of them.
+        groups : array, shape (n,), optional
+            Labels of related prompts, which belong on one side of every split.
+        options : FitOptions
+        """
 
     @abstractmethod
     def survival(self, requests: Sequence[PromptRequest]) -> Floats:
@@ -48,56 +83,17 @@ class CurveModel(ABC):
         """Return one survival curve per request."""
         return SurvivalCurve.batch(self.edges, self.survival(requests))
 
+    def survival_of_rows(self, rows: Floats) -> Floats:
+        """Return what :meth:`survival` returns from rows of ``features``, for models that read any."""
+        raise NotImplementedError(f"the length predictor {self.kind} reads no features")
 
-class ClassCurves(CurveModel):
-    """One curve per class of prompts; classes are intervals of one number.
 
-    Parameters
-    ----------
-    value : str
-        The number: ``constant`` (one class), ``prompt_length`` (bytes) or ``asked_for`` (log tokens asked for).
-    edges : array of int64, shape (B + 1,)
-    table : array, shape (classes, B + 1)
-        Survival at the edges.
-    limits : array, shape (classes - 1,)
-        Upper limits of all classes but the last.
+def length_predictor(name: str) -> type[CurveModel]:
+    """Return the registered length predictor of this name.
+
+    Raises
+    ------
+    InputError
+        There is none.
     """
-
-    kind = "classes"
-
-    def __init__(self, value: str, edges: Ints, table: Floats, limits: Floats) -> None:
-        if len(table) != len(limits) + 1 or table.shape[1] != len(edges):
-            raise ValueError("class curves do not fit their limits and edges")
-        self.value = value
-        self.edges = edges
-        self.table = table
-        self.limits = limits
-
-    def survival(self, requests: Sequence[PromptRequest]) -> Floats:
-        """Return the curves of the requests' classes."""
-        values = np.array([class_value(self.value, r) for r in requests])
-        curves: Floats = self.table[np.searchsorted(self.limits, values, side="left")]
-        return curves
-
-    def to_state(self) -> State:
-        """Return limits and curves."""
-        return State(
-            self.kind, {"value": self.value}, {"edges": self.edges, "table": self.table, "limits": self.limits}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """Rebuild the classes."""
-        return cls(state.meta["value"], **state.arrays)
-
-
-def class_value(name: str, request: PromptRequest) -> float:
-    """Return the number that classes are intervals of."""
-    match name:
-        case "constant":
-            return 0.0
-        case "prompt_length":
-            return float(len(request.prompt.encode("utf-8", "replace")))
-        case "asked_for":
-            return asked_for(words_of(request.prompt))[2]
-    raise ValueError(f"unknown class value {name}")
+    return registered(PREDICTORS, name, CurveModel)  # type: ignore[type-abstract]

@@ -1,4 +1,4 @@
-"""What every length predictor is while it is trained and judged: a scikit-learn regressor that gives whole curves."""
+"""Length predictors while they are trained and evaluated: scikit-learn regressors that give whole curves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from laps_sd.data import PromptRequest
 from laps_sd.errors import InputError
-from laps_sd.predictors.buckets import Bools, Floats, Ints, quantiles
-from laps_sd.predictors.length.curves import CurveModel
-from laps_sd.predictors.prompts import as_requests
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.length.buckets import quantiles
+from laps_sd.predictors.length.curves import CurveModel, length_predictor
+from laps_sd.predictors.rows import MIN_ROWS, FitOptions, as_requests
 from laps_sd.scheduler import SurvivalCurve
-
-#: Fewer rows than this cannot be split, calibrated and judged.
-MIN_ROWS = 16
 
 
 class LengthEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -78,6 +76,32 @@ class LengthEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
     def predict(self, X: Sequence[PromptRequest | str]) -> Floats:
         """Return median output lengths, tokens, shape (n,)."""
         return quantiles(self.predict_survival(X), self.edges_, 0.5)
+
+
+class RegisteredLength(LengthEstimator):
+    """Any registered length predictor as an estimator.
+
+    Parameters
+    ----------
+    predictor : str
+        Its name.
+    features, encoder, seed
+        As in ``FitOptions``.
+    """
+
+    def __init__(
+        self, predictor: str = "hazard", features: str = "lexical", encoder: str | None = None, seed: int = 0
+    ) -> None:
+        self.predictor = predictor
+        self.features = features
+        self.encoder = encoder
+        self.seed = seed
+
+    def _fit(
+        self, requests: list[PromptRequest], tokens: Floats, cut: Bools, groups: NDArray[Any] | None
+    ) -> CurveModel:
+        options = FitOptions(self.features, self.encoder, self.seed)
+        return length_predictor(self.predictor).fit(requests, tokens, cut, groups, options)
 
 
 def check_lengths(

@@ -9,17 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Bools, Floats, Ints, log_edges, survival_of
-from laps_sd.predictors.features.fit import PromptFeatures
-from laps_sd.predictors.features.target import normal_scores
-from laps_sd.predictors.folds import grouped_folds
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.censoring import normal_scores
+from laps_sd.predictors.features.base import feature_set
 from laps_sd.predictors.length.boosting import BoostingSettings, HazardLoss, boost, fit_linear
+from laps_sd.predictors.length.buckets import log_edges, survival_of
 from laps_sd.predictors.length.calibration import Calibration
 from laps_sd.predictors.length.estimator import LengthEstimator
 from laps_sd.predictors.length.hazard_curves import HazardCurves, HazardGrid, smooth_columns
+from laps_sd.predictors.rows import FitOptions, grouped_folds
 from laps_sd.predictors.trees import Trees
 
-#: From here on one held-out fold is as telling as five, and trees grown on four fifths are as good as on all.
+#: From here on one held-out fold says as much as five, and trees grown on four fifths are as good as on all.
 _LARGE = 40_000
 #: Below it, or when no feature varies, trees find nothing to split and the linear scores stand alone.
 _FEWEST_BOOSTED = 60
@@ -35,8 +36,10 @@ class HazardLength(LengthEstimator):
 
     Parameters
     ----------
+    features : str
+        Registered feature set.
     encoder : str, optional
-        Text encoder for the ``embedding`` features; None for the ``lexical`` ones.
+        Text encoder, for features that read one; the packaged one when None.
     buckets : int
         Buckets of the length grid.
     terms : int
@@ -52,8 +55,15 @@ class HazardLength(LengthEstimator):
     """
 
     def __init__(
-        self, encoder: str | None = None, buckets: int = 32, terms: int = 3, folds: int = 5, seed: int = 0
+        self,
+        features: str = "lexical",
+        encoder: str | None = None,
+        buckets: int = 32,
+        terms: int = 3,
+        folds: int = 5,
+        seed: int = 0,
     ) -> None:
+        self.features = features
         self.encoder = encoder
         self.buckets = buckets
         self.terms = terms
@@ -64,13 +74,13 @@ class HazardLength(LengthEstimator):
         self, requests: list[PromptRequest], tokens: Floats, cut: Bools, groups: NDArray[Any] | None
     ) -> HazardCurves:
         parts = grouped_folds(groups, len(requests), self.folds, self.seed)
-        features = PromptFeatures(encoder=self.encoder, seed=self.seed)
-        rows = features.fit_transform(requests, tokens, cut, parts)
+        options = FitOptions(self.features, self.encoder, self.seed)
+        features, rows = feature_set(self.features).fit(requests, tokens, cut, parts, options)
         grid = HazardGrid.of(tokens, cut, log_edges(tokens, self.buckets), self.terms)
-        smooth = smooth_columns(features.map_, rows)
+        smooth = smooth_columns(features, rows)
         linear = _TRUST * _fit_scores(smooth, grid, tokens, cut)
         trees, calibration = self._boost(rows, smooth @ linear, grid, tokens, cut, parts)
-        return HazardCurves(features.map_, grid, linear, trees, calibration)
+        return HazardCurves(features, grid, linear, trees, calibration)
 
     def _boost(
         self, rows: Floats, base: Floats, grid: HazardGrid, tokens: Floats, cut: Bools, parts: Sequence[Ints]
@@ -79,18 +89,18 @@ class HazardLength(LengthEstimator):
         if len(rows) < _FEWEST_BOOSTED or not np.ptp(rows, axis=0).any():
             return None, Calibration.fit(tokens, cut, survival_of(grid.hazard(base)), grid.edges)
         settings, everyone = BoostingSettings(), np.arange(len(rows))
-        judged = parts if len(rows) < _LARGE else parts[:1]
+        checked = parts if len(rows) < _LARGE else parts[:1]
         scores, rounds = np.full_like(base, np.nan), []
-        for test in judged:
+        for test in checked:
             train = np.setdiff1d(everyone, test)
             loss, check = (HazardLoss(grid, tokens[i], cut[i], base[i]) for i in (train, test))
             trees = boost(rows[train], loss, settings, self.seed, held_out=(rows[test], check))
             scores[test] = base[test] + trees.raw(rows[test])
             rounds.append(trees.rounds)
-        if len(judged) > 1:
+        if len(checked) > 1:
             final = max(1, round(_MORE_ROUNDS * float(np.mean(rounds))))
             trees = boost(rows, HazardLoss(grid, tokens, cut, base), settings, self.seed, rounds=final)
-        seen = np.concatenate(judged)
+        seen = np.concatenate(checked)
         curves = survival_of(grid.hazard(scores[seen]))
         return trees, Calibration.fit(tokens[seen], cut[seen], curves, grid.edges)
 

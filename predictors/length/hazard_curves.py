@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Bools, Floats, Ints, pooled_hazard, survival_of
-from laps_sd.predictors.features.matrix import FeatureMap
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.features.base import FeatureSet, nested_features, nested_state
+from laps_sd.predictors.length.buckets import pooled_hazard, survival_of
 from laps_sd.predictors.length.calibration import Calibration
 from laps_sd.predictors.length.curves import CurveModel
+from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
 from laps_sd.predictors.trees import Trees
-from laps_sd.scheduler import SurvivalCurve
 
 
 @dataclass(frozen=True)
@@ -66,36 +68,49 @@ class HazardCurves(CurveModel):
 
     Parameters
     ----------
-    features : FeatureMap
+    features : FeatureSet
     grid : HazardGrid
-    linear : array, shape (3, K)
-        Weights of (1, word_score, smooth_score) in the scores.
+    linear : array, shape (1 + s, K)
+        Weights of 1 and the features' s score columns in the scores.
     trees : Trees or None
         Corrections of the scores; None where training had too few rows for any.
     calibration : Calibration
     """
 
     kind = "hazard"
+    reads_features = True
 
     def __init__(
-        self, features: FeatureMap, grid: HazardGrid, linear: Floats, trees: Trees | None, calibration: Calibration
+        self, features: FeatureSet, grid: HazardGrid, linear: Floats, trees: Trees | None, calibration: Calibration
     ) -> None:
-        self.features = features
+        self.features: FeatureSet = features
         self.grid = grid
         self.linear = linear
         self.trees = trees
         self.calibration = calibration
         self.edges = grid.edges
 
+    @classmethod
+    def fit(
+        cls,
+        requests: Sequence[PromptRequest],
+        tokens: Floats,
+        censored: Bools,
+        groups: NDArray[Any] | None,
+        options: FitOptions,
+    ) -> Self:
+        """Learn; see :meth:`CurveModel.fit`."""
+        from laps_sd.predictors.length.hazard import HazardLength  # not above: it needs scikit-learn
+
+        estimator = HazardLength(features=options.features, encoder=options.encoder, seed=options.seed)
+        return cast(Self, estimator.fit(requests, tokens, censored, groups).model_)
+
     def survival(self, requests: Sequence[PromptRequest]) -> Floats:
         """Return calibrated survival at the edges."""
-        return self._survival_of(self.features.rows(requests))
+        return self.survival_of_rows(self.features.rows(requests))
 
-    def curves_of(self, rows: Floats) -> list[SurvivalCurve]:
-        """Return one survival curve per row of ``features.rows``."""
-        return SurvivalCurve.batch(self.edges, self._survival_of(rows))
-
-    def _survival_of(self, rows: Floats) -> Floats:
+    def survival_of_rows(self, rows: Floats) -> Floats:
+        """Return calibrated survival, shape (n, B + 1), of rows of the features."""
         scores = smooth_columns(self.features, rows) @ self.linear
         if self.trees is not None:
             scores += self.trees.raw(rows)
@@ -103,7 +118,7 @@ class HazardCurves(CurveModel):
 
     def to_state(self) -> State:
         """Return the learned state."""
-        features = self.features.to_state()
+        features = nested_state(self.features)
         arrays = {
             "edges": self.edges,
             "offset": self.grid.offset,
@@ -111,19 +126,21 @@ class HazardCurves(CurveModel):
             "linear": self.linear,
             "predicted": self.calibration.predicted,
             "observed": self.calibration.observed,
-            **{f"features/{name}": array for name, array in features.arrays.items()},
+            **features.arrays,
         }
         trees = {} if self.trees is None else {"trees": self.trees.text}
-        return State(self.kind, {"features": features.meta}, arrays, {**trees, **features.texts})
+        return State(self.kind, features.meta, arrays, {**features.texts, **trees})
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         """Rebuild a fitted model."""
         arrays = state.arrays
-        inner = {n.removeprefix("features/"): a for n, a in arrays.items() if n.startswith("features/")}
+        features = nested_features(state)
+        if features is None:
+            raise ValueError("it holds no features")
         grid = HazardGrid(arrays["edges"], arrays["offset"], arrays["basis"])
         return cls(
-            FeatureMap.from_state(State("features", state.meta["features"], inner, state.texts)),
+            features,
             grid,
             arrays["linear"],
             Trees(state.texts["trees"], grid.basis.shape[1]) if "trees" in state.texts else None,
@@ -131,9 +148,10 @@ class HazardCurves(CurveModel):
         )
 
 
-def smooth_columns(features: FeatureMap, rows: Floats) -> Floats:
-    """Return (1, word_score, smooth_score), the columns that the scores are linear in, shape (n, 3)."""
-    columns = np.ones((len(rows), 3))
-    columns[:, 1] = rows[:, features.word_column]
-    columns[:, 2] = rows[:, -1]
+def smooth_columns(features: FeatureSet, rows: Floats) -> Floats:
+    """Return 1 and the features' score columns, which the scores are linear in, shape (n, 1 + s)."""
+    chosen = features.score_columns
+    columns = np.ones((len(rows), 1 + len(chosen)))
+    for place, column in enumerate(chosen, 1):
+        columns[:, place] = rows[:, column]
     return columns

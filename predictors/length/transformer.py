@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Bools, Floats, exposure, log_edges
+from laps_sd.predictors.arrays import Bools, Floats
 from laps_sd.predictors.features.encoder import Encoder
-from laps_sd.predictors.folds import grouped_folds
+from laps_sd.predictors.length.buckets import exposure, log_edges
 from laps_sd.predictors.length.calibration import Calibration
 from laps_sd.predictors.length.estimator import LengthEstimator
 from laps_sd.predictors.length.hazard_curves import HazardGrid
 from laps_sd.predictors.length.transformer_curves import TransformerCurves
+from laps_sd.predictors.rows import grouped_folds
 
 
 class TransformerLength(LengthEstimator):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self, cast
+
+from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import Floats, survival_of
-from laps_sd.predictors.features.encoder import Encoder
+from laps_sd.predictors.arrays import Bools, Floats
+from laps_sd.predictors.features.encoder import Encoder, default_encoder
+from laps_sd.predictors.length.buckets import survival_of
 from laps_sd.predictors.length.calibration import Calibration
 from laps_sd.predictors.length.curves import CurveModel
 from laps_sd.predictors.length.hazard_curves import HazardGrid
+from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
 
 
@@ -28,6 +32,7 @@ class TransformerCurves(CurveModel):
     """
 
     kind = "transformer"
+    reads_encoder = True
 
     def __init__(self, encoder: Encoder, head: Floats, grid: HazardGrid, calibration: Calibration) -> None:
         self.encoder = encoder
@@ -35,6 +40,21 @@ class TransformerCurves(CurveModel):
         self.grid = grid
         self.calibration = calibration
         self.edges = grid.edges
+
+    @classmethod
+    def fit(
+        cls,
+        requests: Sequence[PromptRequest],
+        tokens: Floats,
+        censored: Bools,
+        groups: NDArray[Any] | None,
+        options: FitOptions,
+    ) -> Self:
+        """Fine-tune an encoder; see :meth:`CurveModel.fit`."""
+        from laps_sd.predictors.length.transformer import TransformerLength  # not above: it needs scikit-learn
+
+        estimator = TransformerLength(encoder=options.encoder or default_encoder(), seed=options.seed)
+        return cast(Self, estimator.fit(requests, tokens, censored, groups).model_)
 
     def survival(self, requests: Sequence[PromptRequest]) -> Floats:
         """Return calibrated survival at the edges."""

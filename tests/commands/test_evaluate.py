@@ -10,7 +10,7 @@ from laps_sd.data import write_records
 CONSTANT = ("--cv", "2", "--predictor", "constant", "--no-mlflow")
 
 
-def test_a_bundle_of_mlflow_is_judged_beside_baselines_with_json_and_report(
+def test_a_bundle_of_mlflow_is_evaluated_beside_baselines_with_json_and_report(
     at_work, typed, spec_trace, read_json, figures_contract, lacking
 ):
     code, out, _ = typed(
@@ -135,8 +135,8 @@ class TestRefusals:
         [
             ([], "either a bundle"),
             (["--cv", "500"], "as many groups of prompts"),
-            (["--cv", "2", "--predictor", "best"], "unknown predictor"),
-            (["--cv", "2", "--features", "best"], "unknown features"),
+            (["--cv", "2", "--predictor", "best"], "unknown length predictor"),
+            (["--cv", "2", "--features", "best"], "unknown feature set"),
             (["--cv", "2", "--predictor", "transformer", "--encoder", "/nowhere"], "there is no such folder"),
             (["--cv", "2", "--experiment", " "], "an experiment needs a name"),
             (["--cv", "2", "--json", "a", "--report", "./a"], "named for two results"),

@@ -32,8 +32,8 @@ def test_the_json_holds_what_the_contract_promises(trained, read_json, figures_c
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--features", "best"], "unknown features 'best'; choose one of lexical, embedding"),
-        (["--predictor", "best"], "unknown predictor 'best'; choose one of hazard"),
+        (["--features", "best"], "unknown feature set 'best'; known are lexical, embedding"),
+        (["--predictor", "best"], "unknown length predictor 'best'; known are hazard"),
         (["--features", "embedding", "--encoder", "./nowhere"], "there is no such folder"),
         (["--encoder", "."], "an encoder is read by the features embedding and by the predictor transformer only"),
         (["--experiment", ""], "an experiment needs a name"),

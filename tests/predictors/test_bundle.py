@@ -231,6 +231,19 @@ def test_a_server_loads_it_without_the_tools_of_training(folder):
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("name", ["predictors.fit_bundle", "training.train"])
+def test_training_without_scikit_learn_is_refused_by_its_name(name):
+    room, _, function = name.partition(".")
+    code = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "from laps_sd.errors import WorkError\n"
+        f"try: from laps_sd.{room} import {function}\n"
+        "except WorkError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "this needs scikit-learn, which is not installed: pip install 'laps-sd[train]'"
+
+
 class TestFitting:
     def test_records_without_text_are_left_out(self, records):
         bare = [RequestRecord(request_id="x", prompt_tokens=3, output_tokens=9, finish_reason="stop")]
@@ -245,7 +258,7 @@ class TestFitting:
 
     @pytest.mark.parametrize(("name", "value"), [("features", "magic"), ("predictor", "oracle")])
     def test_unknown_names_are_refused_with_the_known_ones(self, records, name, value):
-        with pytest.raises(InputError, match="choose one of"):
+        with pytest.raises(InputError, match="known are"):
             fit_bundle(records, **{name: value})
 
     @pytest.mark.parametrize("predictor", ["constant", "prompt_length", "asked_for"])

@@ -55,7 +55,7 @@ def test_the_bundle_predicts_and_carries_its_metrics_and_run(trained):
     assert bundle.manifest["training"]["n"] == 100
 
 
-def test_with_many_requests_the_judged_model_is_the_bundle(trace, store, tmp_path, monkeypatch):
+def test_with_many_requests_the_evaluated_model_is_the_bundle(trace, store, tmp_path, monkeypatch):
     monkeypatch.setattr("laps_sd.training.run._ENOUGH_ROWS", 50)
     monkeypatch.setattr("laps_sd.training.run._CURVE_ROWS", 0)
     result = train([trace], tmp_path / "bundle", predictor="constant", tracking_uri=store, experiment="tests")

@@ -1,6 +1,6 @@
 """How good acceptance priors and posteriors are: the `acceptance` part of ``laps-sd evaluate``.
 
-Everything is measured with the scheduler's own posterior, fed step by step: what is judged is what is served.
+Everything is measured with the scheduler's own posterior, fed step by step: what is measured is what is served.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
-from laps_sd.data import PromptRequest, RequestRecord, group_folds
+from laps_sd.data import RequestRecord, group_folds
+from laps_sd.predictors.acceptance.base import AcceptancePrior
 from laps_sd.predictors.acceptance.fit import fit_acceptance
-from laps_sd.predictors.acceptance.predictor import AcceptancePrior, PromptAcceptance
-from laps_sd.predictors.acceptance.runs import has_acceptance, run_keys, step_tokens
+from laps_sd.predictors.acceptance.observed import has_acceptance, step_tokens
 from laps_sd.predictors.acceptance.strength import CHECKPOINTS, LEAST_REST
 from laps_sd.scheduler import Settings
 from laps_sd.scheduler.posterior.factory import AcceptancePosterior, make_posterior
+from laps_sd.training.evaluation.finished import by_run
+from laps_sd.training.evaluation.metrics import kendall_tau
 
 LEVEL = 0.8
 
@@ -26,7 +27,7 @@ LEVEL = 0.8
 def evaluate_acceptance(
     records: Sequence[RequestRecord], priors: Sequence[AcceptancePrior], *, stability: float = Settings().stability
 ) -> dict[str, Any] | None:
-    """Judge priors, and the posteriors that grow from them.
+    """Compare priors, and the posteriors that grow from them, with what happened.
 
     Parameters
     ----------
@@ -52,7 +53,11 @@ def evaluate_acceptance(
         return None
     real = np.array([r.accept_length for r, _ in rows], dtype=np.float64)
     believed = np.array([p.mean for _, p in rows])
-    result: dict[str, Any] = {"n": len(rows), "kendall_tau": _order(believed, real), "least_rest_steps": LEAST_REST}
+    result: dict[str, Any] = {
+        "n": len(rows),
+        "kendall_tau": kendall_tau(believed, real),
+        "least_rest_steps": LEAST_REST,
+    }
     by_steps: dict[str, dict[str, float | None]] = {name: {} for name in _NAMES}
     paths = [(_Path(r, p), p) for r, p in rows]
     for seen in CHECKPOINTS:
@@ -135,21 +140,8 @@ def cross_validated_priors(records: Sequence[RequestRecord], folds: int = 5, see
     for test in group_folds(records, folds, seed):
         held_out = set(test.tolist())
         model = fit_acceptance([r for i, r in enumerate(records) if i not in held_out], seed=seed)
-        assert isinstance(model, PromptAcceptance)  # every fold has acceptance data
-        found.update(zip(test.tolist(), priors_of(model, [records[i] for i in test]), strict=True))
-    return [found[i] for i in range(len(records))]
-
-
-def priors_of(model: PromptAcceptance, records: Sequence[RequestRecord]) -> list[AcceptancePrior]:
-    """Predict finished requests as if they arrived now; their run is what a server knows of itself."""
-    found: dict[int, AcceptancePrior] = {}
-    runs: dict[tuple[str | None, int | None], list[int]] = {}
-    for i, key in enumerate(run_keys(records)):
-        runs.setdefault((key.draft, key.drafts), []).append(i)
-    for (draft, drafts), rows in runs.items():
-        requests = [PromptRequest.from_record(records[i]) for i in rows]
-        priors = model.priors(requests, draft=draft, max_correct_drafts=drafts)
-        found.update(zip(rows, priors, strict=True))
+        priors = by_run([records[i] for i in test], model.priors)
+        found.update(zip(test.tolist(), priors, strict=True))
     return [found[i] for i in range(len(records))]
 
 
@@ -162,9 +154,3 @@ def _figure(name: str, reached: Sequence[dict[str, float]], seen: int) -> float 
         return float(np.mean([abs(row[_ERRORS[name]] - row["rest"]) / row["rest"] for row in reached]))
     column = {"coverage_80": "inside", "width_80": "width", "perceptible_share": "stable"}[name]
     return float(np.mean([row[column] for row in reached]))
-
-
-def _order(predicted: NDArray[Any], actual: NDArray[Any]) -> float | None:
-    if len(actual) < 2 or np.ptp(predicted) == 0 or np.ptp(actual) == 0:
-        return None
-    return float(kendalltau(predicted, actual).statistic)

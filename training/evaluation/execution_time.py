@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from laps_sd.data import RequestRecord
-from laps_sd.predictors.acceptance.predictor import AcceptancePrior
-from laps_sd.predictors.acceptance.runs import step_tokens
+from laps_sd.predictors.acceptance.base import AcceptancePrior
+from laps_sd.predictors.acceptance.observed import step_tokens
 from laps_sd.scheduler import Settings, SurvivalCurve
 from laps_sd.scheduler.posterior.factory import AcceptancePosterior
 from laps_sd.training.evaluation.acceptance import LEVEL, feed, proposed_drafts, start
@@ -45,12 +45,12 @@ def evaluate_execution_time(
     *,
     stability: float = Settings().stability,
 ) -> dict[str, Any] | None:
-    """Judge estimates of the remaining verify steps.
+    """Compare estimates of the remaining verify steps with what happened.
 
     Parameters
     ----------
     records : sequence of RequestRecord
-        Finished requests; those that ended by themselves and carry their verify steps in order are judged.
+        Finished requests; those that ended by themselves and carry their verify steps in order are counted.
     priors : sequence of AcceptancePrior
     curves : sequence of SurvivalCurve
         Predicted lengths, tokens.
@@ -67,19 +67,19 @@ def evaluate_execution_time(
         interval, with predicted and with known length. ``paper_error``: the paper's figure. None without verify steps
         in order.
     """
-    judged = [
+    kept = [
         row
         for row in zip(records, priors, curves, strict=True)
         if row[0].accept_lengths is not None and not row[0].censored
     ]
-    if not judged:
+    if not kept:
         return None
     by_steps: dict[str, dict[str, float | None]] = {name: {} for name in _NAMES}
     for seen in CHECKPOINTS:
-        rows = [_at(seen, *row, stability) for row in judged if len(row[0].accept_lengths or ()) > seen]
+        rows = [_at(seen, *row, stability) for row in kept if len(row[0].accept_lengths or ()) > seen]
         for name in _NAMES:
             by_steps[name][str(seen)] = _figure(name, rows)
-    return {"n": len(judged), "paper_error": PAPER_ERROR, **by_steps}
+    return {"n": len(kept), "paper_error": PAPER_ERROR, **by_steps}
 
 
 def _at(

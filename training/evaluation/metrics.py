@@ -6,12 +6,15 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import kendalltau, spearmanr
 
-from laps_sd.predictors.buckets import Bools, Floats, Ints, kaplan_meier, quantiles
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.censoring import kaplan_meier
+from laps_sd.predictors.length.buckets import quantiles
 from laps_sd.predictors.length.calibration import survival_at
 
-#: Pairs grow with the square of the rows; beyond these many a fixed random part is judged.
+#: Pairs grow with the square of the rows; beyond these many a fixed random part is compared.
 _MOST_PAIRED = 8_000
 _PINBALL_LEVELS = np.arange(1, 10) / 10.0
 
@@ -32,7 +35,7 @@ KEYS = (
 
 
 def length_metrics(tokens: Floats, censored: Bools, survival: Floats, edges: Ints) -> dict[str, Any]:
-    """Judge curves against what happened.
+    """Compare curves with what happened.
 
     Parameters
     ----------
@@ -58,7 +61,7 @@ def length_metrics(tokens: Floats, censored: Bools, survival: Floats, edges: Int
     error = np.abs(median - actual)
     logs = np.abs(np.log(np.maximum(median, 1.0)) - np.log(actual))
     values = {
-        "kendall_tau": _order(kendalltau, median, actual),
+        "kendall_tau": kendall_tau(median, actual),
         "spearman": _order(spearmanr, median, actual),
         "mae_tokens": float(error.mean()),
         "log_mae": float(logs.mean()),
@@ -72,7 +75,12 @@ def length_metrics(tokens: Floats, censored: Bools, survival: Floats, edges: Int
     return {"n": len(tokens), "n_ended": len(actual), **values}
 
 
-def _order(statistic: Any, predicted: Floats, actual: Floats) -> float | None:
+def kendall_tau(predicted: ArrayLike, actual: ArrayLike) -> float | None:
+    """Return Kendall's τ-b between two rankings, from -1 to 1; None where it has none (one value, a constant)."""
+    return _order(kendalltau, np.asarray(predicted), np.asarray(actual))
+
+
+def _order(statistic: Any, predicted: NDArray[Any], actual: NDArray[Any]) -> float | None:
     if len(actual) < 2 or np.ptp(predicted) == 0 or np.ptp(actual) == 0:
         return None
     value = float(statistic(predicted, actual).statistic)
@@ -147,7 +155,7 @@ def bootstrap(
     random = np.random.default_rng(seed)
     for _ in range(resamples if len(members) > 1 else 0):
         rows = np.concatenate([members[g] for g in random.integers(0, len(members), len(members))])
-        tau = _order(kendalltau, median[rows], actual[rows])
+        tau = kendall_tau(median[rows], actual[rows])
         if tau is not None:
             draws["kendall_tau"].append(tau)
         draws["mae_tokens"].append(float(np.abs(median - actual)[rows].mean()))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from plotly.graph_objects import Box, Figure, Scatter
 
-from laps_sd.predictors.buckets import Floats, quantiles
+from laps_sd.predictors.arrays import Floats
+from laps_sd.predictors.length.buckets import quantiles
 from laps_sd.predictors.length.calibration import survival_at
-from laps_sd.training.evaluation.length import Evaluation
+from laps_sd.training.evaluation.figures import Evaluation
 
 _BLUE, _GREY, _ORANGE = "#1f5fbf", "#7f8ea3", "#d1742a"
 _LEVELS = np.arange(5, 100, 5) / 100.0

@@ -1,4 +1,4 @@
-"""`laps-sd evaluate`: judge a bundle on records, or a kind of bundle by grouped cross-validation, logged to MLflow."""
+"""`laps-sd evaluate`: a bundle on records, or a kind of bundle by grouped cross-validation, logged to MLflow."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.fit import usable
 from laps_sd.training.checks import check_fingerprint, check_folds, check_model, check_names
-from laps_sd.training.evaluation.length import Evaluation, judge
-from laps_sd.training.evaluation.out_of_fold import cross_predict, predict_records, priors_from
+from laps_sd.training.evaluation.figures import Evaluation, evaluate_predictions
+from laps_sd.training.evaluation.finished import Finished, predict_finished
+from laps_sd.training.evaluation.out_of_fold import cross_predict
 from laps_sd.training.evaluation.plots import log_plots
 from laps_sd.training.inputs import log_data_set, read_data
 from laps_sd.training.resolve import load_bundle
@@ -35,6 +36,7 @@ def run_evaluation(
     cv: int | None = None,
     features: str = "lexical",
     predictor: str = "hazard",
+    acceptance: str = "prompt",
     encoder: str | None = None,
     seed: int = 0,
     experiment: str = "laps-sd",
@@ -48,10 +50,10 @@ def run_evaluation(
     Parameters
     ----------
     bundle : path, MLflow URI, PredictorBundle or None
-        What to judge; None with ``cv``.
+        What to evaluate; None with ``cv``.
     data : sequence of trace files, or of records
     cv : int, optional
-        Folds of a grouped out-of-fold evaluation of ``features`` and ``predictor``.
+        Folds of a grouped out-of-fold evaluation of ``features``, ``predictor`` and ``acceptance``.
     run_id : str, optional
         MLflow run to add to (that of the training); a new one when None.
     log : bool
@@ -67,11 +69,11 @@ def run_evaluation(
         The MLflow store failed.
     """
     if (bundle is None) == (cv is None):
-        raise InputError("give either a bundle to judge or the number of folds of a cross-validation")
+        raise InputError("give either a bundle to evaluate or the number of folds of a cross-validation")
     check_names(experiment)
     loaded = load_bundle(bundle, tracking_uri) if isinstance(bundle, (str, Path)) else bundle
     if loaded is None:
-        check_model(features, predictor, encoder)
+        check_model(features, predictor, encoder, acceptance)
     records = usable(read_data(data))
     if not records:
         raise InputError("there is nothing to evaluate: the data hold no record")
@@ -82,18 +84,29 @@ def run_evaluation(
 
     def work() -> Evaluation:
         if loaded is not None:
-            return judge(records, predict_records(loaded, records), loaded, priors_from(loaded, records), seed=seed)
+            return evaluate_predictions(records, predict_finished(loaded, records), loaded, seed=seed)
         predictions, priors, last = cross_predict(
-            records, folds, seed, features=features, predictor=predictor, encoder=encoder, progress=progress
+            records,
+            folds,
+            seed,
+            features=features,
+            predictor=predictor,
+            acceptance=acceptance,
+            encoder=encoder,
+            progress=progress,
         )
-        return judge(records, predictions, last, priors, seed=seed, known=False)
+        return evaluate_predictions(records, Finished(predictions, priors), last, seed=seed, known=False)
 
     if not log:
         return work()
     with tracking(tracking_uri) as mlflow, logged_run(mlflow, experiment, "evaluate", run_id):
         log_data_set(mlflow, records, data, "evaluation")
         if run_id is None:
-            what = {"cv": cv, "features": features, "predictor": predictor, "seed": seed} if cv else {"bundle": bundle}
+            what = (
+                {"cv": cv, "features": features, "predictor": predictor, "acceptance": acceptance, "seed": seed}
+                if cv
+                else {"bundle": bundle}
+            )
             mlflow.log_params({"kind": "evaluate", **what})
         evaluation = work()
         log_numbers(mlflow, evaluation.figures, "evaluation.")

@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laps_sd.predictors.buckets import (
-    bucket_of,
-    exposure,
-    kaplan_meier,
-    log_edges,
-    pooled_hazard,
-    quantiles,
-    survival_of,
-)
+from laps_sd.predictors.length.buckets import bucket_of, exposure, log_edges, pooled_hazard, quantiles, survival_of
 from laps_sd.scheduler import SurvivalCurve
 
 LENGTHS = st.lists(st.integers(0, 50_000), min_size=1, max_size=60)
@@ -51,12 +43,6 @@ def test_survival_is_a_survival_curve(lengths, data):
     survival = survival_of(pooled_hazard(values, cut, edges))
     SurvivalCurve(edges, survival)  # checks itself
     assert 0 < survival[-1] < 1
-
-
-def test_kaplan_meier_on_the_textbook_case():
-    times, survival = kaplan_meier(np.array([1.0, 2.0, 2.0, 3.0]), np.array([False, False, True, False]))
-    assert times.tolist() == [1, 2, 3]
-    assert survival.tolist() == pytest.approx([3 / 4, 3 / 4 * 2 / 3, 0.0])
 
 
 @given(st.floats(0.05, 0.9))

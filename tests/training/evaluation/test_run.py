@@ -10,9 +10,8 @@ from laps_sd.errors import InputError
 from laps_sd.predictors import fit_bundle
 from laps_sd.report.evaluation import evaluation_report
 from laps_sd.scheduler import SurvivalCurve
-from laps_sd.training import evaluate, oof_predictions, run_evaluation
+from laps_sd.training import evaluate, oof_predictions, predict_finished, run_evaluation
 from laps_sd.training.evaluation.length import common_grid, noise_ceiling
-from laps_sd.training.evaluation.out_of_fold import predict_records
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def bundle(records):
     return fit_bundle(records[:60])
 
 
-def test_a_bundle_is_judged_beside_baselines_without_any_store(bundle, records):
+def test_a_bundle_is_evaluated_beside_baselines_without_any_store(bundle, records):
     figures = evaluate(bundle, records[60:], log=False)
     json.dumps(figures, allow_nan=False)
     assert figures["n"] == 40
@@ -49,8 +48,8 @@ def test_no_request_is_predicted_by_a_model_that_saw_its_group(records, monkeypa
     predicted = []
     monkeypatch.setattr("laps_sd.training.evaluation.out_of_fold.fit_bundle", remember)
     monkeypatch.setattr(
-        "laps_sd.training.evaluation.out_of_fold.predict_records",
-        lambda bundle, rows: predicted.append({r.group for r in rows}) or predict_records(bundle, rows),
+        "laps_sd.training.evaluation.out_of_fold.predict_finished",
+        lambda bundle, rows: predicted.append({r.group for r in rows}) or predict_finished(bundle, rows),
     )
     assert len(oof_predictions(records, folds=4, seed=1)) == len(records)
     assert all(not trained & tested for trained, tested in zip(seen, predicted, strict=True))
@@ -62,7 +61,7 @@ def test_either_a_bundle_or_folds(bundle, records):
             evaluate(options.pop("bundle"), records, log=False, **options)
 
 
-def test_nothing_to_judge_is_refused(bundle, records):
+def test_nothing_to_evaluate_is_refused(bundle, records):
     with pytest.raises(InputError, match="nothing to evaluate"):
         evaluate(bundle, [], log=False)
     with pytest.raises(InputError, match="prompt text"):
@@ -93,12 +92,14 @@ def test_runs_with_different_drafts_are_told_to_the_bundle(bundle, records):
     calls = []
 
     class Spy:
-        def predict(self, requests, *, draft, max_correct_drafts):
+        acceptance = bundle.acceptance
+
+        def at_arrival(self, requests, *, draft, max_correct_drafts):
             calls.append((draft, max_correct_drafts, len(requests)))
-            return bundle.predict(requests)
+            return bundle.at_arrival(requests)
 
     mixed = [*records[:3], records[3].replace(draft="eagle")]
-    found = predict_records(Spy(), mixed)
+    found = predict_finished(Spy(), mixed).predictions
     assert sorted(calls) == [("eagle", 3, 1), ("ngram", 3, 3)]
     assert found[3].length == bundle.predict_one(PromptRequest.from_record(records[3])).length
 

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import kendalltau
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.buckets import log_edges, quantiles
 from laps_sd.predictors.length.baselines import PromptLength
 from laps_sd.predictors.length.boosting import HazardLoss, boost, fit_linear
+from laps_sd.predictors.length.buckets import log_edges, quantiles
 from laps_sd.predictors.length.hazard import HazardLength
 from laps_sd.predictors.length.hazard_curves import HazardGrid
 

@@ -1,14 +1,13 @@
 """The figures of acceptance and execution time, on requests whose truth is known."""
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from laps_sd.data import RequestRecord
-from laps_sd.predictors.acceptance.predictor import AcceptancePrior
+from laps_sd.predictors.acceptance.base import AcceptancePrior
 from laps_sd.predictors.acceptance.strength import (
     CHECKPOINTS,
     DEFAULT_STRENGTH,
@@ -87,7 +86,7 @@ def test_errors_are_of_the_rest_not_of_what_was_seen():
     assert figures["mape_accept_length_raw"]["8"] == pytest.approx(0.75)
 
 
-def test_requests_near_their_end_are_not_judged():
+def test_requests_near_their_end_are_left_out():
     figures = evaluate_acceptance([record([2] * 22), record([2] * 23)], [prior(2.0)] * 2)
     assert figures is not None
     assert figures["n_rest"] == {"0": 2, "4": 2, "8": 1, "16": 0, "32": 0}
@@ -103,9 +102,13 @@ def test_histograms_alone_give_the_error_at_arrival_only():
     assert figures["coverage_80"]["8"] is None
 
 
-def test_without_acceptance_data_there_are_no_figures(draw: Callable[..., list[RequestRecord]]):
-    assert evaluate_acceptance(draw(3), [prior(2.0)] * 3) is None
-    assert evaluate_execution_time(draw(3), [prior(2.0)] * 3, [SurvivalCurve.lognormal(100, 0.5)] * 3) is None
+def test_without_acceptance_data_there_are_no_figures():
+    bare = [
+        RequestRecord(request_id=str(i), prompt="hi", prompt_tokens=3, output_tokens=9, finish_reason="stop")
+        for i in range(3)
+    ]
+    assert evaluate_acceptance(bare, [prior(2.0)] * 3) is None
+    assert evaluate_execution_time(bare, [prior(2.0)] * 3, [SurvivalCurve.lognormal(100, 0.5)] * 3) is None
 
 
 def test_figures_are_json():
@@ -210,7 +213,7 @@ def test_requests_that_have_ended_are_not_counted():
     assert figures["n_running"] == {"0": 2, "8": 2, "16": 1, "32": 1}
 
 
-def test_the_posterior_that_is_judged_is_the_schedulers():
+def test_the_posterior_that_is_evaluated_is_the_schedulers():
     assert start(prior(3.0)).mean() == make_posterior(3.0, 16.0, PosteriorSettings(), N).mean()
 
 

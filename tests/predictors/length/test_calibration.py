@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laps_sd.predictors.buckets import log_edges, quantiles
+from laps_sd.predictors.length.buckets import log_edges, quantiles
 from laps_sd.predictors.length.calibration import Calibration, survival_at
 
 

@@ -13,9 +13,9 @@ from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.data.prompts import generate_prompts
 from laps_sd.errors import InputError
 from laps_sd.predictors.acceptance.fit import AcceptanceEstimator, fit_acceptance
+from laps_sd.predictors.acceptance.observed import RunKey, run_keys, step_tokens
 from laps_sd.predictors.acceptance.predictor import UNKNOWN_STRENGTH, PromptAcceptance
 from laps_sd.predictors.acceptance.run_mean import RunMeanAcceptance
-from laps_sd.predictors.acceptance.runs import RunKey, run_keys, step_tokens
 from laps_sd.predictors.store import read_folder, write_folder
 from laps_sd.scheduler.posterior.factory import PosteriorSettings
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laps_sd.predictors.censoring import normal_scores
 from laps_sd.predictors.features.kernel_fit import fit_kernel
 from laps_sd.predictors.features.lexical import words_of
-from laps_sd.predictors.features.target import normal_scores
 from laps_sd.predictors.features.word_table import WordTable, decode_terms, encode_terms, terms_of
 from laps_sd.predictors.features.word_table_fit import fit_word_table
-from laps_sd.predictors.folds import grouped_folds
+from laps_sd.predictors.rows import grouped_folds
 
 
 def test_terms_are_words_pairs_and_the_marked_ends():
@@ -83,21 +83,3 @@ def test_a_fold_s_scores_do_not_depend_on_its_own_targets():
     # Only the common mean moves them.
     shift = after[folds[0]] - before[folds[0]]
     assert np.abs(shift).max() < 60
-
-
-@given(st.integers(1, 40), st.integers(2, 6), st.data())
-def test_folds_partition_the_rows_and_never_split_a_group(n, k, data):
-    groups = np.array(data.draw(st.lists(st.integers(0, 8), min_size=n, max_size=n)))
-    folds = grouped_folds(groups, n, k, 0)
-    assert sorted(np.concatenate(folds).tolist()) == list(range(n))
-    if len(np.unique(groups)) > 1:
-        for label in np.unique(groups):
-            assert sum(label in groups[fold] for fold in folds) == 1
-
-
-def test_scores_rank_lengths_and_credit_a_cut_request_with_more_than_its_cut():
-    tokens = np.array([10.0, 20.0, 30.0, 40.0, 50.0])
-    none = np.zeros(5, bool)
-    assert (np.diff(normal_scores(tokens, none)) > 0).all()
-    cut = np.array([False, True, False, False, False])
-    assert normal_scores(tokens, cut)[1] > normal_scores(tokens, none)[1]

@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-#: One curve travels with every request, so it must stay small (the seam allows at most 40 edges).
-MAX_EDGES = 40
+from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.scheduler.survival import MAX_EDGES
 
 
 def log_edges(tokens: NDArray[Any], buckets: int = 32) -> Ints:
@@ -83,16 +79,6 @@ def survival_of(hazard: Floats) -> Floats:
     np.cumsum(np.log1p(-hazard), axis=-1, out=survival[..., 1:])
     np.exp(survival, out=survival)
     return survival
-
-
-def kaplan_meier(times: Floats, censored: Bools) -> tuple[Floats, Floats]:
-    """Return distinct times and the Kaplan-Meier survival just after each (Kaplan and Meier 1958)."""
-    distinct, index = np.unique(times, return_inverse=True)
-    leaving = np.bincount(index, minlength=len(distinct)).astype(np.float64)
-    ended = np.bincount(index, weights=(~censored).astype(np.float64), minlength=len(distinct))
-    at_risk = len(times) - np.concatenate([[0.0], np.cumsum(leaving)[:-1]])
-    survival: Floats = np.cumprod(1.0 - ended / at_risk)
-    return distinct, survival
 
 
 def quantiles(survival: Floats, edges: Ints, q: float) -> Floats:
