@@ -95,7 +95,20 @@ class Registry:
 
 
 #: Scheduling policies: classes derived from `laps_sd.scheduler.Policy`.
-POLICIES = Registry("policy", "laps_sd.policies", {})
+POLICIES = Registry(
+    "policy",
+    "laps_sd.policies",
+    {
+        "fcfs": "laps_sd.scheduler.policies.base:Policy",
+        "hrrn": "laps_sd.scheduler.policies.peers:Hrrn",
+        "sjf-predicted": "laps_sd.scheduler.policies.peers:SjfPredicted",
+        "las": "laps_sd.scheduler.policies.peers:Las",
+        "mlfq": "laps_sd.scheduler.policies.peers:Mlfq",
+        "gittins": "laps_sd.scheduler.policies.peers:Gittins",
+        "laps-sd": "laps_sd.scheduler.policies.laps_sd:LapsSd",
+        "oracle-srpt": "laps_sd.scheduler.policies.peers:OracleSrpt",
+    },
+)
 #: Length predictors: classes derived from `laps_sd.predictors.length.CurveModel`.
 PREDICTORS = Registry(
     "length predictor",

@@ -3,9 +3,10 @@
 Units: tokens, verify steps, scheduling rounds; seconds only where a cost model gives them.
 """
 
+from laps_sd.extensions import POLICIES
 from laps_sd.scheduler.outcomes import RequestOutcome, summarise
 from laps_sd.scheduler.policies.base import Policy
-from laps_sd.scheduler.policies.catalogue import POLICIES, make_policy
+from laps_sd.scheduler.policies.catalogue import make_policy, policy_class, policy_names
 from laps_sd.scheduler.posterior.factory import AcceptancePosterior, PosteriorSettings, make_posterior
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
@@ -32,6 +33,8 @@ __all__ = [
     "make_policy",
     "make_posterior",
     "new_request",
+    "policy_class",
+    "policy_names",
     "simulate",
     "summarise",
 ]

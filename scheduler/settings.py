@@ -157,6 +157,18 @@ PAPER: dict[str, Any] = {
     "patience": 1e9,
 }
 
+#: Named configurations, written ``laps-sd:NAME``, and what each changes of the settings at hand.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": PAPER,
+    "length-only": {"use_acceptance": False, "use_posterior": False},
+    "acceptance-only": {"use_length": False},
+    "unseeded": {"seeded": False},
+    "no-posterior": {"use_posterior": False},
+    "remaining": {"index": "remaining"},
+    "no-trust": {"trust": False},
+    "no-preemption": {"preemption": False},
+}
+
 _BOUNDS: dict[str, tuple[float, float]] = {
     "first_threshold": (0.01, 1e6),
     "factor": (1.001, 100),

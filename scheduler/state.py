@@ -11,7 +11,7 @@ from laps_sd.scheduler.settings import Settings
 #: (tier, queue, order inside the queue, arrival number): lower goes first, and no two are equal.
 Key = tuple[float, float, float, int]
 #: (tier, gain, arrival number): higher gives way more readily.
-Yields = tuple[float, float, int]
+VictimRank = tuple[float, float, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -43,15 +43,15 @@ class RequestState:
     running : bool
     waiting_since : int
         Round in which it (last) began to wait.
-    level : int
+    queue : int
         Queue, 0 the highest.
-    work : float
+    perceived_service : float
         Perceived remaining service in verify steps when its place was last computed.
     deadline : int
         Round from which it is overdue, if it waits.
     key : tuple
         Its place among the others; kept by the policy.
-    yields : tuple
+    victim_rank : tuple
         How readily it gives its slot away, the most ready highest; kept by policies that preempt.
     """
 
@@ -69,8 +69,8 @@ class RequestState:
     recomputed_tokens: int = 0
     running: bool = False
     waiting_since: int = 0
-    level: int = 0
-    work: float = 0.0
+    queue: int = 0
+    perceived_service: float = 0.0
     deadline: int = 0
     overdue: bool = False
     learns: bool = True
@@ -78,7 +78,7 @@ class RequestState:
     risk_bucket: int = -1
     predicted_steps: float = 0.0
     key: Key = field(default=(0.0, 0.0, 0.0, 0))
-    yields: Yields = field(default=(0.0, 0.0, 0))
+    victim_rank: VictimRank = field(default=(0.0, 0.0, 0))
 
     @property
     def context_tokens(self) -> int:

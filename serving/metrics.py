@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from math import log
 from time import monotonic
 
-from laps_sd.scheduler import RequestState
+from laps_sd.scheduler import Policy, RequestState
 
 _RANK_BUCKETS = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
 _PREDICTION_BUCKETS = (2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5)
@@ -61,23 +61,23 @@ class SchedulerMetrics:
         """Whether it is time to show the gauges; they never enter a rank, so a clock may decide."""
         return monotonic() >= self._next_gauges
 
-    def show(self, phases: Mapping[str, Iterable[RequestState]], stability: float, trust: float | None) -> None:
-        """Set the gauges from the requests of every phase (``waiting``, ``running``)."""
+    def show(self, phases: Mapping[str, Iterable[RequestState]], policy: Policy) -> None:
+        """Set the gauges from the requests of every phase (``waiting``, ``running``) and from the policy."""
         self._next_gauges = monotonic() + _GAUGES_EVERY_S
         counts: dict[tuple[str, str], int] = dict.fromkeys(self._shown, 0)  # levels that emptied go to 0
         stable = total = 0
         for phase, states in phases.items():
             for state in states:
-                label = (phase, str(state.level))
+                label = (phase, str(state.queue))
                 counts[label] = counts.get(label, 0) + 1
                 total += 1
-                stable += state.posterior.stable(stability)
+                stable += policy.perceptible(state)
         for label, count in counts.items():
             self._requests.labels(*label).set(count)
         self._shown = set(counts)
         self._perceptible.set(stable / total if total else 0.0)
-        if trust is not None:
-            self._trust.set(trust)
+        if policy.trust is not None:
+            self._trust.set(policy.trust)
 
 
 class TokenizerMetrics:

@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import Any, Literal
 
 from laps_sd.scheduler import Policy, RequestState, new_request
-from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.tracked import Tracked, fields_of, measured_of
 from laps_sd.serving.wire import Carried
@@ -188,8 +187,7 @@ class SchedulerSide:
 
     def _show(self, metrics: SchedulerMetrics) -> None:
         phases = {"waiting": list(self._waiting.values()), "running": list(self._running.values())}
-        trust = self.policy.evidence.trust if isinstance(self.policy, LapsSd) else None
-        metrics.show(phases, self.policy.settings.stability, trust)
+        metrics.show(phases, self.policy)
 
     # --- questions --------------------------------------------------------------------------------------------
 

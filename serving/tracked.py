@@ -50,7 +50,7 @@ def fields_of(tracked: Tracked, state: RequestState) -> dict[str, Any]:
         "predicted_accept_length": None if prediction is None else prediction.accept_length,
         "accept_length": tracked.step_tokens / state.steps if tracked.proposed else None,
         "steps": state.steps,
-        "level": state.level,
+        "level": state.queue,
         "preemptions": state.preemptions,
         "recomputed_tokens": state.recomputed_tokens,
         "priority": state.priority,

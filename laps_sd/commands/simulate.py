@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from laps_sd.errors import InputError
+from laps_sd.extensions import POLICIES
 
 if TYPE_CHECKING:
     from laps_sd.simulation.run import Results
@@ -32,8 +33,9 @@ def simulate(
     policies: Annotated[
         str,
         typer.Option(
-            help="Comma-separated; also laps-sd:PRESET: paper, length-only, acceptance-only, unseeded, no-posterior, "
-            f"remaining, no-trust, no-preemption. [default: {DEFAULT_POLICIES.replace(',', ', ')}]",
+            help=f"Comma-separated, of {', '.join(POLICIES.names())}; also laps-sd:PRESET: paper, length-only, "
+            "acceptance-only, unseeded, no-posterior, remaining, no-trust, no-preemption. "
+            f"[default: {DEFAULT_POLICIES.replace(',', ', ')}]",
             show_default=False,
         ),
     ] = DEFAULT_POLICIES,
@@ -185,7 +187,7 @@ def _check_number(name: str, value: float | None) -> None:
 
 
 def _source(predictions: str | None) -> str | None:
-    """Return what ``--predictions`` reads from, if that is a file: it may stand behind the word that spoils it."""
+    """Return what ``--predictions`` reads from, if that is a file: it may stand behind the word that corrupts it."""
     return None if predictions is None else predictions.removeprefix("shuffled:").removeprefix("reversed:")
 
 

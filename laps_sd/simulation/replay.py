@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from laps_sd.scheduler.posterior.factory import PosteriorSettings
 
 Base = Literal["bundle", "oof", "file", "noise", "none"]
-Spoil = Literal["shuffled", "reversed"]
+Corruption = Literal["shuffled", "reversed"]
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionsOption:
-    """What ``--predictions`` asks for: a source, and perhaps a way to spoil what it gives."""
+    """What ``--predictions`` asks for: a source, and perhaps a way to corrupt what it gives."""
 
     base: Base
-    spoil: Spoil | None = None
+    corrupt: Corruption | None = None
     file: Path | None = None
     sigma: float | None = None
 
     def __str__(self) -> str:
         source = {"file": str(self.file), "noise": f"noise:{self.sigma:g}" if self.sigma is not None else ""}
         text = source.get(self.base, self.base)
-        return f"{self.spoil}:{text}" if self.spoil else text
+        return f"{self.corrupt}:{text}" if self.corrupt else text
 
 
 def parse_predictions(text: str | None, *, bundle: bool, prompts: bool) -> PredictionsOption:
@@ -58,25 +58,25 @@ def parse_predictions(text: str | None, *, bundle: bool, prompts: bool) -> Predi
     usual: Base = "bundle" if bundle else "oof" if prompts else "none"
     if text is None:
         return PredictionsOption(usual)
-    spoil: Spoil | None = None
-    words: tuple[Spoil, ...] = ("shuffled", "reversed")
+    corrupt: Corruption | None = None
+    words: tuple[Corruption, ...] = ("shuffled", "reversed")
     for word in words:
         if text == word or text.startswith(f"{word}:"):
-            spoil, text = word, text[len(word) + 1 :] or usual
+            corrupt, text = word, text[len(word) + 1 :] or usual
             break
-    if spoil and text == "none":
-        raise InputError(f"--predictions {spoil} needs something to spoil: try {spoil}:noise:0.6")
+    if corrupt and text == "none":
+        raise InputError(f"--predictions {corrupt} needs something to corrupt: try {corrupt}:noise:0.6")
     if text in ("bundle", "oof", "none"):
         if text == "bundle" and not bundle:
             raise InputError("--predictions bundle needs --bundle")
-        return PredictionsOption(text, spoil)  # type: ignore[arg-type]
+        return PredictionsOption(text, corrupt)  # type: ignore[arg-type]
     if text.startswith("noise:"):
-        return PredictionsOption("noise", spoil, sigma=_sigma(text.removeprefix("noise:")))
+        return PredictionsOption("noise", corrupt, sigma=_sigma(text.removeprefix("noise:")))
     if not Path(text).exists() or Path(text).is_dir():  # a pipe will do
         raise InputError(
             f"--predictions {text}: not a file, and not one of bundle, oof, noise:S, shuffled, reversed or none"
         )
-    return PredictionsOption("file", spoil, file=Path(text))
+    return PredictionsOption("file", corrupt, file=Path(text))
 
 
 def _sigma(text: str) -> float:

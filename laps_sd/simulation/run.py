@@ -13,9 +13,8 @@ import numpy as np
 
 from laps_sd.errors import InputError
 from laps_sd.scheduler.outcomes import PolicySummary, average, close_gaps, gap_closed
-from laps_sd.scheduler.policies.catalogue import PRESETS
 from laps_sd.scheduler.posterior.factory import PosteriorSettings
-from laps_sd.scheduler.settings import Settings
+from laps_sd.scheduler.settings import PRESETS, Settings
 from laps_sd.scheduler.simulator.engine import Machine
 from laps_sd.scheduler.simulator.study import Study, Trial, TrialResult, Workload, mean_slowdowns
 from laps_sd.scheduler.simulator.workload import NoLoadError, ReplayRequest, load_of
@@ -208,7 +207,7 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
         rate=plan.rate,
         cv=plan.burstiness,
         noise=option.sigma,
-        spoil=option.spoil,
+        corrupt=option.corrupt,
     )
     try:
         settings = read_settings(plan.settings)

@@ -37,6 +37,10 @@ class Policy:
     name = "fcfs"
     #: Whether `victim` may ever name somebody: an engine may skip the question while it has no free slot.
     preemptive = False
+    #: Whether predictions enter the order: if not, a server may start without a bundle.
+    uses_predictions = False
+    #: Whether it looks at what only a replay knows (``true_steps``): such a policy cannot be served.
+    clairvoyant = False
 
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         self.settings = settings or Settings()
@@ -118,6 +122,15 @@ class Policy:
         """KV tokens to keep free for what the request has still to produce."""
         cap = 4096 if state.max_new_tokens is None else state.max_new_tokens
         return max(cap - state.generated, 1)
+
+    @property
+    def trust(self) -> float | None:
+        """How far predictions are believed now, 0 to 1; None: the policy keeps no such number."""
+        return None
+
+    def perceptible(self, state: RequestState) -> bool:
+        """Whether the request's acceptance has become stable, so that its execution time can be estimated."""
+        return state.posterior.stable(self.settings.stability)
 
     # --- what a policy is -------------------------------------------------------------------------------------
 

@@ -1,31 +1,38 @@
-"""Policies by name, as the command line and the launch flag know them."""
+"""Policies by name, as the command line, the configuration of a server and a study know them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from laps_sd.extensions import POLICIES
 from laps_sd.scheduler.policies.base import Policy
-from laps_sd.scheduler.policies.laps_sd import LapsSd
-from laps_sd.scheduler.policies.peers import Gittins, Hrrn, Las, Mlfq, OracleSrpt, SjfPredicted
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.settings import PAPER, Settings
+from laps_sd.scheduler.settings import PRESETS, Settings
 
-POLICIES: dict[str, type[Policy]] = {
-    p.name: p for p in (Policy, Hrrn, SjfPredicted, Las, Mlfq, LapsSd, Gittins, OracleSrpt)
-}
+#: The policy whose settings the presets are.
+_WITH_PRESETS = "laps-sd"
 
-#: Named configurations of ``laps-sd``, written ``laps-sd:NAME``, and what each changes of the settings at hand.
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": PAPER,
-    "length-only": {"use_acceptance": False, "use_posterior": False},
-    "acceptance-only": {"use_length": False},
-    "unseeded": {"seeded": False},
-    "no-posterior": {"use_posterior": False},
-    "remaining": {"index": "remaining"},
-    "no-trust": {"trust": False},
-    "no-preemption": {"preemption": False},
-}
+
+def policy_names() -> list[str]:
+    """Return every name that `make_policy` knows: those of `laps_sd.extensions.POLICIES`, then the presets."""
+    return [*POLICIES.names(), *(f"{_WITH_PRESETS}:{preset}" for preset in PRESETS)]
+
+
+def policy_class(name: str) -> type[Policy]:
+    """Return the class behind a name, to ask what it needs before one is made.
+
+    Raises
+    ------
+    ValueError
+        There is no such policy or preset, or another package registered something else under its name.
+    """
+    base, _, preset = name.partition(":")
+    if base not in POLICIES or (preset and (base != _WITH_PRESETS or preset not in PRESETS)):
+        raise ValueError(f"unknown policy {name!r}; known are {', '.join(policy_names())}")
+    found = POLICIES.load(base)
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise ValueError(f"policy {base!r} is registered as {found!r}, which is no class derived from Policy")
+    return found
 
 
 def make_policy(name: str, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> Policy:
@@ -34,7 +41,7 @@ def make_policy(name: str, settings: Settings | None = None, cost: CostModel | N
     Parameters
     ----------
     name : str
-        A key of `POLICIES`, or ``laps-sd:PRESET``.
+        One of `policy_names`.
     settings : Settings, optional
         Constants of the policy; those that a preset is about are the preset's.
     cost : CostModel, optional
@@ -45,18 +52,10 @@ def make_policy(name: str, settings: Settings | None = None, cost: CostModel | N
     Raises
     ------
     ValueError
-        When there is no such policy or preset.
+        As from `policy_class`.
     """
-    base, _, preset = name.partition(":")
-    if base not in POLICIES or (preset and base != "laps-sd"):
-        raise ValueError(f"unknown policy {name!r}; known are {', '.join(policy_names())}")
+    kind = policy_class(name)
+    _, _, preset = name.partition(":")
     if preset:
-        if preset not in PRESETS:
-            raise ValueError(f"unknown policy {name!r}; known are {', '.join(policy_names())}")
         settings = replace(settings or Settings(), **PRESETS[preset])
-    return POLICIES[base](settings, cost, slots)
-
-
-def policy_names() -> list[str]:
-    """Return every name that `make_policy` knows."""
-    return [*POLICIES, *(f"laps-sd:{preset}" for preset in PRESETS)]
+    return kind(settings, cost, slots)

@@ -31,7 +31,7 @@ class Deadlines:
             self._heap = [entry for entry in self._heap if self._state(*entry) is not None]
             heapify(self._heap)
 
-    def passed(self, now: int) -> Iterator[RequestState]:
+    def due(self, now: int) -> Iterator[RequestState]:
         """Take out and yield those that still wait and are due in round ``now``, the earliest first."""
         while self._heap and self._heap[0][0] <= now:
             state = self._state(*heappop(self._heap))

@@ -16,8 +16,8 @@ from typing import Any
 
 from laps_sd.scheduler.policies.base import Policy, itself
 from laps_sd.scheduler.policies.deadlines import Deadlines
-from laps_sd.scheduler.policies.population import Evidence
-from laps_sd.scheduler.policies.running_order import YieldOrder
+from laps_sd.scheduler.policies.population import Population
+from laps_sd.scheduler.policies.running_order import VictimOrder
 from laps_sd.scheduler.policies.waiting_order import RankedQueue, StateOf
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
@@ -34,14 +34,15 @@ class LapsSd(Policy):
     """The default policy; see docs/scheduler.md for the whole story and `Settings` for every constant."""
 
     name = "laps-sd"
+    uses_predictions = True
 
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         super().__init__(settings, cost, slots)
         self.preemptive = self.settings.preemption
-        self.evidence = Evidence(self.settings)
+        self.population = Population(self.settings)
         self._waiting: dict[int, RequestState] = {}  # by arrival number
         self._ranked = RankedQueue()
-        self._yielding = YieldOrder()
+        self._victims = VictimOrder()
         self._deadlines = Deadlines(self._waiting)
         factors = repeat(self.settings.factor, self.settings.levels - 1)
         self._thresholds = list(accumulate(factors, mul, initial=self.settings.first_threshold))[:-1]
@@ -50,7 +51,7 @@ class LapsSd(Policy):
 
     def start_round(self, rounds: int = 1) -> None:
         super().start_round(rounds)
-        for state in self._deadlines.passed(self.now):
+        for state in self._deadlines.due(self.now):
             state.overdue = True
             self.place(state)
 
@@ -68,41 +69,45 @@ class LapsSd(Policy):
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
         state.on_step(k, n, tokens)
-        self.evidence.stepped(tokens)
+        self.population.observe_step(tokens)
         if state.steps % self.settings.refresh_steps == 0:
-            self.evidence.passed(state)
+            self.population.observe_progress(state)
             self.place(state)
 
     def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
         super().on_preempt(state, cached_tokens)
-        self._yielding.leave(state)
+        self._victims.leave(state)
         self._wait(state)
 
     def on_finish(self, state: RequestState) -> None:
         super().on_finish(state)
         self._leave(state)
-        trusted = self.evidence.trust
-        if self.evidence.finished(state):
-            stale = self.evidence.trust != trusted or trusted < 0.5  # else the population hardly counts
+        trusted = self.population.trust
+        if self.population.observe_finish(state):
+            stale = self.population.trust != trusted or trusted < 0.5  # else the population hardly counts
             for other in self._waiting.values():
-                if stale or self._curve(other) is self.evidence.population:
+                if stale or self._curve(other) is self.population.lengths:
                     self.place(other)
 
     def on_abort(self, state: RequestState) -> None:
         super().on_abort(state)
         self._leave(state)
-        self.evidence.left(state)
+        self.population.observe_departure(state)
 
     def _wait(self, state: RequestState) -> None:
         self._waiting[state.arrival] = state
-        patience = self.settings.patience * max(state.work, self.settings.patience_floor)
+        patience = self.settings.patience * max(state.perceived_service, self.settings.patience_floor)
         state.deadline = self.now + int(min(patience, 1e15)) + 1
         self._deadlines.add(state)
 
     def _leave(self, state: RequestState) -> None:
         self._waiting.pop(state.arrival, None)
         self._ranked.leave(state)
-        self._yielding.leave(state)
+        self._victims.leave(state)
+
+    @property
+    def trust(self) -> float:
+        return self.population.trust
 
     # --- perceived service ------------------------------------------------------------------------------------
 
@@ -118,63 +123,61 @@ class LapsSd(Policy):
         """
         g, cap, trust = state.generated, state.max_new_tokens, self._trust(state)
         if state.prediction is None or trust == 0:
-            return self.evidence.tokens_left(g, cap)
-        curve, population = state.prediction.length, self.evidence.population
+            return self.population.tokens_left(g, cap)
+        curve, population = state.prediction.length, self.population.lengths
         own = curve.gittins(g, cap) if self.settings.index == "gittins" else curve.mean(g, cap)
         if trust == 1:
             return own
         weight = trust * curve.survive(g)
         weight /= weight + (1 - trust) * population.survive(g)
-        return weight * own + (1 - weight) * self.evidence.tokens_left(g, cap)
+        return weight * own + (1 - weight) * self.population.tokens_left(g, cap)
 
     def _steps_per_token(self, state: RequestState) -> float:
         """E[1/m] of the request's own posterior, or of all requests as far as its prior is not to be believed."""
-        own, trust = state.posterior.steps_per_token(), 0.0 if state.prediction is None else self.evidence.trust
+        own, trust = state.posterior.steps_per_token(), 0.0 if state.prediction is None else self.population.trust
         if trust == 1:
             return own
-        known = state.steps / (state.steps + _OWN_STEPS) if self.evidence.experienced else 0.0
+        known = state.steps / (state.steps + _OWN_STEPS) if self.population.experienced else 0.0
         weight = max(trust, known)
-        return weight * own + (1 - weight) / self.evidence.accept_length
+        return weight * own + (1 - weight) / self.population.accept_length
 
     def _trust(self, state: RequestState) -> float:
         """How far the request's predicted length is believed, 0 to 1."""
-        return self.evidence.trust if state.prediction is not None and self.settings.use_length else 0.0
+        return self.population.trust if state.prediction is not None and self.settings.use_length else 0.0
 
     def _curve(self, state: RequestState) -> SurvivalCurve:
         """Its predicted length, or that of all requests where there is none to believe."""
         if state.prediction is None or self._trust(state) == 0:
-            return self.evidence.population
+            return self.population.lengths
         return state.prediction.length
-
-    def perceptible(self, state: RequestState) -> bool:
-        """Whether the request's acceptance has become stable, so that its execution time can be estimated."""
-        return state.posterior.stable(self.settings.stability)
 
     # --- queues -----------------------------------------------------------------------------------------------
 
     def place(self, state: RequestState) -> None:
         """Put the request into its queue, and into its place in it."""
-        state.work = order = self.perceived(state)
+        state.perceived_service = order = self.perceived(state)
         service = order
         if not self.settings.seeded and not self.perceptible(state):
             order = 0.0  # non-perceptible requests are explored first, in the order of their arrival
             service = state.steps
         if self.settings.index == "attained":
             service = state.steps
-        state.level = self.level(service)
+        state.queue = self.queue_of(service)
         tier = -2 * state.priority - state.overdue  # the client's priority, then who has waited too long
         if state.overdue:
             state.key = (tier, 0, float(state.deadline), state.arrival)
         else:
-            state.key = (tier, state.level, order, state.arrival)
+            state.key = (tier, state.queue, order, state.arrival)
         self._ranked.changed(state)
         if state.running:
-            gain = state.level if self.settings.index == "attained" else state.work - self._recompute(state)
+            gain = (
+                state.queue if self.settings.index == "attained" else state.perceived_service - self._recompute(state)
+            )
             kept = state.overdue or state.preemptions >= self.settings.max_preemptions
-            state.yields = (-state.priority, -inf if kept else gain, state.arrival)
-            self._yielding.put(state)
+            state.victim_rank = (-state.priority, -inf if kept else gain, state.arrival)
+            self._victims.put(state)
 
-    def level(self, service: float) -> int:
+    def queue_of(self, service: float) -> int:
         """Return the queue for this service in verify steps: the least k with service <= q0 · f^k."""
         return bisect_left(self._thresholds, service)
 
@@ -187,7 +190,7 @@ class LapsSd(Policy):
         """Return who gives way: a running request of a lower queue, the one from which most is gained."""
         if not self.preemptive:
             return None
-        affordable = (s for s in islice(self._yielding, _LOOKS) if self._affordable(s, candidate))
+        affordable = (s for s in islice(self._victims, _LOOKS) if self._affordable(s, candidate))
         for state in islice(affordable, _TRIES):
             if self._gives_way(state, candidate):
                 for item in running:
@@ -214,10 +217,10 @@ class LapsSd(Policy):
         if candidate.key[:2] >= state.key[:2]:
             return False
         if self.settings.index == "attained":
-            return candidate.level < state.level
+            return candidate.queue < state.queue
         trust = self._trust(candidate)
         margin = trust * self.settings.margin + (1 - trust) * self.settings.blind_margin
-        if self.level(candidate.work * margin + self._recompute(state)) >= state.level:
+        if self.queue_of(candidate.perceived_service * margin + self._recompute(state)) >= state.queue:
             return False
         return self._steps_left(state) > self.settings.protect_steps  # whoever is near its end keeps its slot
 
@@ -235,7 +238,7 @@ class LapsSd(Policy):
 
     def _most_gained(self) -> float:
         """Verify steps that all requests together gain at most: whoever waits moves up by one release of a slot."""
-        return self.evidence.steps / self._slots * len(self._waiting)
+        return self.population.steps_per_request / self._slots * len(self._waiting)
 
     # --- KV memory --------------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ class PreemptivePolicy(Policy):
         raise NotImplementedError
 
     def place(self, state: RequestState) -> None:
-        state.work = self.score(state)
-        state.key = (-state.priority, 0, state.work, state.arrival)
+        state.perceived_service = self.score(state)
+        state.key = (-state.priority, 0, state.perceived_service, state.arrival)
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
         state.on_step(k, n, tokens)
@@ -55,6 +55,7 @@ class SjfPredicted(PreemptivePolicy):
     """Shortest predicted output length first, without preemption (Learning-to-Rank style, Fu et al. 2024)."""
 
     name = "sjf-predicted"
+    uses_predictions = True
     preemptive = False
 
     def score(self, state: RequestState) -> float:
@@ -101,6 +102,7 @@ class Gittins(PreemptivePolicy):
     """The Gittins index of the predicted length, divided by the accept length: optimal for one slot in theory."""
 
     name = "gittins"
+    uses_predictions = True
 
     def score(self, state: RequestState) -> float:
         if state.prediction is None:
@@ -116,6 +118,7 @@ class OracleSrpt(PreemptivePolicy):
     """
 
     name = "oracle-srpt"
+    clairvoyant = True
 
     def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
         item = super().victim(candidate, running, state_of)
@@ -123,7 +126,7 @@ class OracleSrpt(PreemptivePolicy):
             return None
         worst = state_of(item)
         recompute = self._slots * self._batch_steps + self.prefill_service(worst.context_tokens)
-        shorter = candidate.work + recompute < worst.work
+        shorter = candidate.perceived_service + recompute < worst.perceived_service
         return item if worst.priority < candidate.priority or shorter else None
 
     def score(self, state: RequestState) -> float:

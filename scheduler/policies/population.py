@@ -14,7 +14,7 @@ from laps_sd.scheduler.survival import SurvivalCurve
 _EDGES = [0, *np.unique(np.geomspace(8, 32768, 39).astype(int)).tolist()]
 _PRIOR_MEAN = 256.0  # tokens: memoryless, so that without evidence requests are served first come, first served
 _PRIOR_ENDS = 4.0  # requests whose end that prior is worth, in every bucket
-_PRIOR_GONE = 4  # requests that the prior of their steps is worth
+_PRIOR_DEPARTED = 4  # requests that the prior of their steps is worth
 _SMOOTHING = np.ones(9)  # neighbouring buckets that share their evidence
 _PRIOR_CORRELATION = 0.5  # of a predictor worth deploying
 _TELLING_SPREAD = 0.5  # standard deviation of log predicted steps from which every finished request counts fully
@@ -22,16 +22,16 @@ _MOST_CAPS = 1000  # limits of output tokens whose answer is remembered
 _LOOK_EVERY = 16  # finished requests between two looks at the evidence, at first
 
 
-class Evidence:
+class Population:
     """Running statistics over requests, the same on every rank because every rank sees the same requests finish.
 
     Attributes
     ----------
-    population : SurvivalCurve
+    lengths : SurvivalCurve
         Output length of all requests: hazards per bucket from requests that passed it, finished or not.
     accept_length : float
         Tokens per verify step of all requests, as of the last look.
-    steps : float
+    steps_per_request : float
         Verify steps after which a request leaves its slot, ended or cut, on average over the last ones.
     experienced : bool
         Whether enough requests finished for a first look.
@@ -44,14 +44,14 @@ class Evidence:
         self._at_risk = [0.0] * len(_EDGES)
         self._ended = [0.0] * len(_EDGES)
         self._moments = np.zeros(6)  # n, Σx, Σy, Σxx, Σyy, Σxy
-        self._tokens = settings.accept_length * settings.accept_strength
-        self._steps = settings.accept_strength
+        self._total_tokens = settings.accept_length * settings.accept_strength
+        self._total_steps = settings.accept_strength
         self._finished = 0
         self._next_look = _LOOK_EVERY
-        self.population = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
+        self.lengths = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
         self.accept_length = settings.accept_length
-        self.steps = _PRIOR_MEAN / settings.accept_length
-        self._gone = float(_PRIOR_GONE)
+        self.steps_per_request = _PRIOR_MEAN / settings.accept_length
+        self._departed = float(_PRIOR_DEPARTED)
         self.experienced = False
         self._at_start: dict[int | None, float] = {}  # tokens left of those that produced none, by cap
         self.trust = settings.most_trust if settings.trust else 1.0
@@ -62,34 +62,34 @@ class Evidence:
             return min(_PRIOR_MEAN, max(cap - g, 0)) if cap is not None else _PRIOR_MEAN
         if g == 0 and cap in self._at_start:
             return self._at_start[cap]
-        curve = self.population
+        curve = self.lengths
         left = curve.gittins(g, cap) if self._settings.index == "gittins" else curve.mean(g, cap)
         if g == 0 and len(self._at_start) < _MOST_CAPS:  # most that wait, and few limits are in use
             self._at_start[cap] = left
         return left
 
-    def stepped(self, tokens: int) -> None:
+    def observe_step(self, tokens: int) -> None:
         """Count one verify step of any request."""
-        self._tokens += tokens
-        self._steps += 1
+        self._total_tokens += tokens
+        self._total_steps += 1
 
-    def passed(self, state: RequestState) -> None:
+    def observe_progress(self, state: RequestState) -> None:
         """Count the request at risk in every bucket that it has reached."""
         reached = bisect_right(_EDGES, state.generated) - 1
         for bucket in range(state.risk_bucket + 1, reached + 1):
             self._at_risk[bucket] += 1
         state.risk_bucket = reached
 
-    def left(self, state: RequestState) -> None:
+    def observe_departure(self, state: RequestState) -> None:
         """Count the request as gone, however it ended."""
-        self.passed(state)
+        self.observe_progress(state)
         if state.generated > 0:
-            self._gone = min(self._gone + 1, float(self._settings.memory))
-            self.steps += (state.steps - self.steps) / self._gone
+            self._departed = min(self._departed + 1, float(self._settings.memory))
+            self.steps_per_request += (state.steps - self.steps_per_request) / self._departed
 
-    def finished(self, state: RequestState) -> bool:
+    def observe_finish(self, state: RequestState) -> bool:
         """Learn from a request that ended by itself; return whether it is time to place everybody anew."""
-        self.left(state)
+        self.observe_departure(state)
         self._ended[state.risk_bucket] += 1
         if state.predicted_steps > 0 and state.steps > 0:
             x, y = log(state.predicted_steps), log(state.steps)
@@ -118,7 +118,7 @@ class Evidence:
 
     def _look(self) -> None:
         self.experienced = True
-        self.accept_length = max(self._tokens / self._steps, 1.0)
+        self.accept_length = max(self._total_tokens / self._total_steps, 1.0)
         if self._settings.trust:
             low, high = self._settings.trust_low, self._settings.trust_high
             share = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)
@@ -131,12 +131,12 @@ class Evidence:
         exposed = np.convolve(widths * survived_half[:-1], _SMOOTHING, "same")
         # Where few requests were seen the hazard is that of a memoryless length with the mean of all: no reason to
         # believe that who has run long is nearer to the end, or farther from it.
-        mean = (self._tokens + _PRIOR_MEAN) / (sum(self._ended) + 1)
+        mean = (self._total_tokens + _PRIOR_MEAN) / (sum(self._ended) + 1)
         hazard = (ended + _PRIOR_ENDS) / (exposed + _PRIOR_ENDS * mean)
         survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
-        self.population = SurvivalCurve(_EDGES, survival)
+        self.lengths = SurvivalCurve(_EDGES, survival)
         self._at_start.clear()
         if self._at_risk[0] > self._settings.memory * 4:
             self._at_risk = [v / 2 for v in self._at_risk]
             self._ended = [v / 2 for v in self._ended]
-            self._tokens, self._steps = self._tokens / 2, self._steps / 2
+            self._total_tokens, self._total_steps = self._total_tokens / 2, self._total_steps / 2

@@ -5,21 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from laps_sd.scheduler.state import RequestState, Yields
+from laps_sd.scheduler.state import RequestState, VictimRank
 
 
-class YieldOrder:
+class VictimOrder:
     """Kept up to date as places are computed."""
 
     def __init__(self) -> None:
-        self._order: list[Yields] = []  # ascending: the most ready is last
-        self._members: dict[int, tuple[Yields, RequestState]] = {}  # by arrival number
+        self._order: list[VictimRank] = []  # ascending: the most ready is last
+        self._members: dict[int, tuple[VictimRank, RequestState]] = {}  # by arrival number
 
     def put(self, state: RequestState) -> None:
-        """The request runs, and its ``yields`` is new."""
+        """The request runs, and its ``victim_rank`` is new."""
         self.leave(state)
-        self._members[state.arrival] = state.yields, state
-        insort(self._order, state.yields)
+        self._members[state.arrival] = state.victim_rank, state
+        insort(self._order, state.victim_rank)
 
     def leave(self, state: RequestState) -> None:
         """The request runs no more."""

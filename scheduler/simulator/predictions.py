@@ -1,4 +1,4 @@
-"""Predictions of a stated quality, and predictions spoiled on purpose: how a policy copes is a question to measure."""
+"""Predictions of a stated quality, and corrupted ones: how a policy copes with them is a question to measure."""
 
 from __future__ import annotations
 

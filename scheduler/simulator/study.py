@@ -21,7 +21,7 @@ from laps_sd.scheduler.simulator.predictions import noisy_predictions, reversed_
 from laps_sd.scheduler.simulator.timeline import Timeline
 from laps_sd.scheduler.simulator.workload import ReplayRequest, at_load, gamma_arrivals, rate_for_load, with_arrivals
 
-Spoil = Literal["shuffled", "reversed"]
+Corruption = Literal["shuffled", "reversed"]
 #: Quantiles at which a replay keeps its latencies: enough to draw the distribution.
 CDF_QUANTILES = np.linspace(0, 1, 201)
 
@@ -45,7 +45,7 @@ class Workload:
         Coefficient of variation of drawn gaps: 1 is Poisson.
     noise : float, optional
         Replace the predictions by clairvoyant ones with this much lognormal noise.
-    spoil : {"shuffled", "reversed"}, optional
+    corrupt : {"shuffled", "reversed"}, optional
         Then hand the predictions to the wrong requests.
     """
 
@@ -56,7 +56,7 @@ class Workload:
     rate: float | None = None
     cv: float = 1.0
     noise: float | None = None
-    spoil: Spoil | None = None
+    corrupt: Corruption | None = None
 
     def __post_init__(self) -> None:
         if not self.requests:
@@ -96,10 +96,10 @@ class Workload:
         if self.noise is not None:
             requests = with_predictions(requests, noisy_predictions(requests, self.noise, rng))
         predictions = [r.prediction for r in requests if r.prediction is not None]
-        if self.spoil is None or len(predictions) < len(requests):
+        if self.corrupt is None or len(predictions) < len(requests):
             return requests
-        spoiled = shuffled(predictions, rng) if self.spoil == "shuffled" else reversed_order(predictions)
-        return with_predictions(requests, spoiled)
+        corrupted = shuffled(predictions, rng) if self.corrupt == "shuffled" else reversed_order(predictions)
+        return with_predictions(requests, corrupted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,12 @@ def test_a_number_beyond_all_bounds_is_refused(
     assert complaint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("spoil", ["", "shuffled:", "reversed:"])
-def test_predictions_survive_being_named_for_the_results(trace: Path, tmp_path: Path, spoil: str) -> None:
+@pytest.mark.parametrize("corrupt", ["", "shuffled:", "reversed:"])
+def test_predictions_survive_being_named_for_the_results(trace: Path, tmp_path: Path, corrupt: str) -> None:
     path = tmp_path / "predictions.jsonl"
     wire = Prediction(SurvivalCurve.lognormal(60, 0.5), 2.0, 8.0).to_wire()
     rows = [json.dumps({"request_id": f"r{i}", "prediction": wire}) + "\n" for i in range(40)]
     path.write_text("".join(rows), encoding="utf-8")
-    options = ["--workers", "1", "--policies", "fcfs", "--predictions", f"{spoil}{path}", "--json", str(path)]
+    options = ["--workers", "1", "--policies", "fcfs", "--predictions", f"{corrupt}{path}", "--json", str(path)]
     assert run(["simulate", "--trace", str(trace), *options]) == 2
     assert path.read_text(encoding="utf-8") == "".join(rows)

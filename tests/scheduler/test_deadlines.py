@@ -19,7 +19,7 @@ def test_the_due_come_in_order_and_those_that_left_do_not() -> None:
         if rng.random() < 0.8:  # it got a slot long before
             gone = rng.choice(list(waiting))
             del waiting[gone], due[gone]
-        told = [s.arrival for s in deadlines.passed(now)]
+        told = [s.arrival for s in deadlines.due(now)]
         assert told == sorted((n for n in due if due[n] <= now), key=lambda n: (due[n], n))
         for number in told:
             del waiting[number], due[number]
@@ -30,8 +30,8 @@ def test_a_deadline_that_was_moved_counts_once() -> None:
     deadlines = Deadlines({7: state})
     for state.deadline in (5, 9):
         deadlines.add(state)
-    assert list(deadlines.passed(8)) == []
-    assert list(deadlines.passed(9)) == [state]
+    assert list(deadlines.due(8)) == []
+    assert list(deadlines.due(9)) == [state]
 
 
 def test_much_patience_costs_no_memory() -> None:

@@ -33,7 +33,7 @@ def test_the_seed_puts_a_request_into_the_queue_of_its_perceived_service(a, b):
     one, other = arrived(policy, 0, a), arrived(policy, 1, b)
     if abs(a - b) > 0.05 * max(a, b) + 2:
         assert (one.key < other.key) == (a < b)
-    assert (one.level <= other.level) == (one.work <= other.work or one.level == other.level)
+    assert (one.queue <= other.queue) == (one.perceived_service <= other.perceived_service or one.queue == other.queue)
 
 
 def test_drafts_that_are_accepted_make_a_request_lighter():
@@ -49,22 +49,22 @@ def test_verify_steps_that_accept_more_than_predicted_lift_a_request():
     for _ in range(32):
         policy.on_step(good, 5, 5, 2)  # tokens alike: only the acceptance differs
         policy.on_step(bad, 0, 5, 2)
-    assert good.work < bad.work
-    assert good.level < bad.level
+    assert good.perceived_service < bad.perceived_service
+    assert good.queue < bad.queue
 
 
 def test_a_long_prompt_is_part_of_the_perceived_service():
     policy = LapsSd(cost=CostModel(step_s=0.02, prefill_s_per_token=0.0001))
     short, long = arrived(policy, 0, 100), arrived(policy, 1, 100, prompt_tokens=100_000)
-    assert long.work == pytest.approx(short.work + 99_990 * 0.005)
+    assert long.perceived_service == pytest.approx(short.perceived_service + 99_990 * 0.005)
     assert short.key < long.key
 
 
 @given(st.floats(0.1, 1e7), st.floats(0.1, 1e7))
 def test_queues_are_ordered_and_their_number_is_bounded(a, b):
     policy = LapsSd()
-    assert (policy.level(min(a, b))) <= policy.level(max(a, b)) < policy.settings.levels
-    assert policy.level(policy.settings.first_threshold) == 0
+    assert (policy.queue_of(min(a, b))) <= policy.queue_of(max(a, b)) < policy.settings.levels
+    assert policy.queue_of(policy.settings.first_threshold) == 0
 
 
 # --- preemption -----------------------------------------------------------------------------------------------
@@ -227,10 +227,10 @@ def test_a_long_request_is_served_although_short_ones_keep_coming(tiny_engine, j
 def test_patience_counts_rounds_relative_to_the_expected_service():
     policy = LapsSd(Settings(patience=10, patience_floor=1))
     short, long = arrived(policy, 0, 20), arrived(policy, 1, 2000)
-    policy.start_round(int(10 * short.work) + 2)
+    policy.start_round(int(10 * short.perceived_service) + 2)
     assert short.overdue
     assert not long.overdue
-    policy.start_round(int(10 * long.work))
+    policy.start_round(int(10 * long.perceived_service))
     assert long.overdue
     queue = [long, short]
     policy.rank(queue)
@@ -288,16 +288,16 @@ def test_aborted_requests_do_not_teach_that_requests_are_short():
         policy.on_admit(state)
         run(policy, state, 8)
         policy.on_abort(state)
-    assert policy.evidence.population.mean() >= LapsSd().evidence.population.mean() * 0.99
+    assert policy.population.lengths.mean() >= LapsSd().population.lengths.mean() * 0.99
 
 
-@pytest.mark.parametrize(("spoil", "trusted"), [(False, True), (True, False)])
-def test_predictions_that_prove_wrong_lose_their_weight(spoil, trusted, tiny_engine, job):
+@pytest.mark.parametrize(("corrupt", "trusted"), [(False, True), (True, False)])
+def test_predictions_that_prove_wrong_lose_their_weight(corrupt, trusted, tiny_engine, job):
     policy = LapsSd()
     lengths = [5 + 7 * (i * 37 % 41) for i in range(160)]
-    predicted = [300.0 - n for n in lengths] if spoil else [float(n) for n in lengths]
+    predicted = [300.0 - n for n in lengths] if corrupt else [float(n) for n in lengths]
     tiny_engine(policy, 2).run([job(60 * i, n, p) for i, (n, p) in enumerate(zip(lengths, predicted, strict=True))])
-    assert policy.evidence.trust == (policy.settings.most_trust if trusted else 0.0)
+    assert policy.population.trust == (policy.settings.most_trust if trusted else 0.0)
 
 
 # --- memory, and the paper's own configuration ----------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_admission_reserves_what_the_request_will_probably_need():
 
 def test_in_the_paper_s_configuration_all_start_in_the_highest_queue():
     policy = make_policy("laps-sd:paper")
-    assert {arrived(policy, i, p).level for i, p in enumerate((10, 500, 9000))} == {0}
+    assert {arrived(policy, i, p).queue for i, p in enumerate((10, 500, 9000))} == {0}
 
 
 def test_in_the_paper_s_configuration_attained_service_sinks_a_request_and_stability_orders_a_queue():
@@ -326,7 +326,7 @@ def test_in_the_paper_s_configuration_attained_service_sinks_a_request_and_stabi
         policy.on_preempt(s)
     assert policy.perceptible(short)
     assert not policy.perceptible(fresh)
-    assert short.level == long.level > fresh.level == 0
+    assert short.queue == long.queue > fresh.queue == 0
     queue = [long, short, fresh]
     policy.rank(queue)
     assert queue == [fresh, short, long]

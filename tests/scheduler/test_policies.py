@@ -118,14 +118,14 @@ def test_las_serves_the_least_attained_and_equals_take_turns(tiny_engine, job):
 def test_mlfq_joins_by_prefill_and_sinks_by_service(tiny_engine, job):
     engine = tiny_engine(make_policy("mlfq"), 1)
     state = engine.arrive(job(0, 100))
-    assert state.work == 0
+    assert state.perceived_service == 0
     engine.round()
     for _ in range(15):
         engine.round()
-    assert state.work == 1
+    assert state.perceived_service == 1
     for _ in range(32):
         engine.round()
-    assert state.work == 2
+    assert state.perceived_service == 2
 
 
 def test_mlfq_lets_nobody_starve(tiny_engine, job):
@@ -151,7 +151,7 @@ def test_sjf_serves_the_shortest_predicted_and_never_preempts(tiny_engine, job):
 def test_the_clairvoyant_policy_is_never_beaten_with_one_slot(tiny_engine, job):
     rng = random.Random(5)
     jobs = [job(rng.randrange(200), rng.randrange(1, 60), rng.uniform(1, 60)) for _ in range(60)]
-    totals = {name: sum(tiny_engine(make_policy(name), 1).run(jobs).values()) for name in POLICIES}
+    totals = {name: sum(tiny_engine(make_policy(name), 1).run(jobs).values()) for name in POLICIES.names()}
     assert min(totals.values()) == totals["oracle-srpt"]
     assert totals["laps-sd"] < totals["fcfs"] or totals["laps-sd"] <= totals["las"]
 

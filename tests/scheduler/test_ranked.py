@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laps_sd.scheduler import Prediction, RequestState, Settings, SurvivalCurve, new_request
 from laps_sd.scheduler.policies.laps_sd import LapsSd
-from laps_sd.scheduler.policies.running_order import YieldOrder
+from laps_sd.scheduler.policies.running_order import VictimOrder
 from laps_sd.scheduler.policies.waiting_order import RankedQueue
 
 EVENTS = ("arrive", "arrive", "admit", "step", "preempt", "finish", "abort", "wait long", "shuffle", "many")
@@ -70,8 +70,8 @@ def test_whatever_happens_the_order_is_that_of_a_full_sort(events: list[str], se
         policy.rank(waiting, lambda item: item.state)
         assert waiting == sorted(waiting, key=lambda item: item.state.key)
         assert set(waiting) == before
-        ready = list(policy._yielding)
-        assert ready == sorted((item.state for item in running), key=lambda s: s.yields, reverse=True)
+        ready = list(policy._victims)
+        assert ready == sorted((item.state for item in running), key=lambda s: s.victim_rank, reverse=True)
 
 
 def test_a_round_in_which_little_happens_looks_at_new_requests_only() -> None:
@@ -102,12 +102,12 @@ def test_a_round_in_which_little_happens_looks_at_new_requests_only() -> None:
 
 
 def test_the_most_ready_to_give_way_come_first() -> None:
-    order = YieldOrder()
+    order = VictimOrder()
     states = [new_request(i, 5) for i in range(6)]
     for state, gain in zip(states, (3.0, 9.0, 1.0, 9.0, 5.0, 7.0), strict=True):
-        state.yields = (0.0, 0.0, state.arrival)
+        state.victim_rank = (0.0, 0.0, state.arrival)
         order.put(state)
-        state.yields = (0.0, gain, state.arrival)
+        state.victim_rank = (0.0, gain, state.arrival)
         order.put(state)
     order.leave(states[5])
     assert [state.arrival for state in order] == [3, 1, 4, 0, 2]

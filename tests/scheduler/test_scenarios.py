@@ -266,7 +266,7 @@ def test_18_useless_predictions_are_noticed() -> None:
         wrong = with_predictions(requests, shuffled(guesses, np.random.default_rng(seed)))
         policy = LapsSd()
         ours.append(mean(replay(wrong, policy, Machine(2))))
-        trust.append(policy.evidence.trust)
+        trust.append(policy.population.trust)
         fcfs.append(mean(replay(wrong, "fcfs", Machine(2))))
         las.append(mean(replay(wrong, "las", Machine(2))))
     assert max(trust) < 0.5

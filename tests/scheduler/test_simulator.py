@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laps_sd.extensions import POLICIES
 from laps_sd.scheduler.outcomes import RequestOutcome
 from laps_sd.scheduler.policies.base import Policy
-from laps_sd.scheduler.policies.catalogue import POLICIES, make_policy
+from laps_sd.scheduler.policies.catalogue import make_policy
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.simulator.engine import Machine, simulate
@@ -159,7 +160,7 @@ REQUESTS = st.lists(
     min_size=1,
     max_size=25,
 )
-ALL = [*POLICIES, "laps-sd:paper"]
+ALL = [*POLICIES.names(), "laps-sd:paper"]
 
 
 def build(rows: list[tuple[int, int, int, int, int]]) -> list[ReplayRequest]:
@@ -233,7 +234,7 @@ def test_skipping_rounds_in_which_nothing_can_change_changes_nothing(
 
 def small_study() -> Study:
     requests = tuple(request(str(i), 0.0, 3 + 7 * i % 40) for i in range(60))
-    return Study(Workload(requests, load=0.9, noise=0.5, spoil="shuffled"), Machine(slots=2))
+    return Study(Workload(requests, load=0.9, noise=0.5, corrupt="shuffled"), Machine(slots=2))
 
 
 def test_the_same_seed_gives_the_same_replay_in_any_process() -> None:

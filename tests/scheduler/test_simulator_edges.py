@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laps_sd.extensions import POLICIES
 from laps_sd.scheduler import Settings
 from laps_sd.scheduler.outcomes import summarise
-from laps_sd.scheduler.policies.catalogue import POLICIES, make_policy
+from laps_sd.scheduler.policies.catalogue import make_policy
 from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.simulator.engine import Machine, simulate
@@ -58,10 +59,10 @@ def test_a_threshold_belongs_to_the_queue_above_it(constants: Settings) -> None:
     policy = LapsSd(constants)
     bound, last = constants.first_threshold, constants.levels - 1
     for k in range(constants.levels - 1):
-        assert policy.level(bound) == k
-        assert policy.level(bound * (1 + 1e-9)) == min(k + 1, last)
+        assert policy.queue_of(bound) == k
+        assert policy.queue_of(bound * (1 + 1e-9)) == min(k + 1, last)
         bound *= constants.factor
-    assert policy.level(1e300) == last
+    assert policy.queue_of(1e300) == last
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ def test_a_threshold_belongs_to_the_queue_above_it(constants: Settings) -> None:
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(1, 60), st.integers(0, 30)), max_size=8),
     st.integers(1, 120),
     st.integers(1, 4),
-    st.sampled_from(sorted(POLICIES)),
+    st.sampled_from(sorted(POLICIES.names())),
 )
 def test_a_prefill_that_emits_much_finds_room_or_fails(
     rows: list[tuple[int, int, int, int]], kv_tokens: int, slots: int, policy: str
@@ -150,8 +151,8 @@ def _runs(pid: str) -> bool:
 
 def test_requests_that_fail_are_not_taken_for_short_ones() -> None:
     policy = LapsSd()
-    before = policy.evidence.population.mean()
+    before = policy.population.lengths.mean()
     requests = [request(i, float(i), 50, prompt=500) for i in range(40)]
     outcomes = simulate(requests, policy, Machine(slots=2, kv_tokens=100)).outcomes
     assert all(o.finish_s is None for o in outcomes)
-    assert policy.evidence.population.mean() == before
+    assert policy.population.lengths.mean() == before

@@ -1,4 +1,4 @@
-"""Predictions of a stated quality, and spoiled ones."""
+"""Predictions of a stated quality, and corrupted ones."""
 
 from collections import Counter
 

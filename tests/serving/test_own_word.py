@@ -23,13 +23,13 @@ def trust_after(make_req: Make, prediction: Make, *, hinted: bool) -> float:
             req.output_ids.append(5)
         side.on_finish(req, cut=False)
     policy: Any = side.policy
-    return float(policy.evidence.trust)
+    return float(policy.population.trust)
 
 
 def test_wrong_hints_cost_predictions_no_trust(make_req: Make, prediction: Make) -> None:
     policy: Any = make_policy("laps-sd")
-    assert trust_after(make_req, prediction, hinted=False) < policy.evidence.trust, "wrong predictions do"
-    assert trust_after(make_req, prediction, hinted=True) >= policy.evidence.trust
+    assert trust_after(make_req, prediction, hinted=False) < policy.population.trust, "wrong predictions do"
+    assert trust_after(make_req, prediction, hinted=True) >= policy.population.trust
 
 
 def test_a_hinted_request_is_ranked_by_its_hint(make_req: Make, prediction: Make) -> None:

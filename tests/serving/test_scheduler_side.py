@@ -137,7 +137,7 @@ def test_a_running_request_that_sglang_dropped_is_forgotten_at_the_second_look(m
         side.rank([waits])
     assert set(side._running) == {1}
     assert not gone.laps_sd.state.running
-    assert [state.arrival for state in side.policy._yielding] == [1]  # type: ignore[attr-defined]
+    assert [state.arrival for state in side.policy._victims] == [1]  # type: ignore[attr-defined]
 
 
 def test_the_gauges_say_nothing_once_nobody_is_left(make_req: Make) -> None:
@@ -256,6 +256,6 @@ def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rn
         assert here <= set(side._running) <= here | dropped
     for _ in range(64):
         side.rank(queue)
-    assert set(side._running) == set(policy._yielding._members) == {req.laps_sd.arrival for req in running}
+    assert set(side._running) == set(policy._victims._members) == {req.laps_sd.arrival for req in running}
     assert set(policy._ranked._key_of) == {req.laps_sd.arrival for req in queue}
     assert len(policy._ranked._items) == len(queue)

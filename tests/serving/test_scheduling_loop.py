@@ -573,7 +573,7 @@ def kept() -> list[Any]:
 
     side: Any = scheduler_hooks._side
     policy = side.policy
-    ranked, yielding = policy._ranked, policy._yielding
+    ranked, yielding = policy._ranked, policy._victims
     holders = [side._waiting, side._running, side._missed, policy._waiting, yielding._order, yielding._members]
     return [held for held in (*holders, ranked._items, ranked._keys, ranked._key_of, ranked._changed) if held]
 

@@ -4,60 +4,60 @@ import numpy as np
 import pytest
 
 from laps_sd.scheduler import Prediction, Settings, SurvivalCurve, new_request
-from laps_sd.scheduler.policies.population import Evidence
+from laps_sd.scheduler.policies.population import Population
 
 
-def live(evidence, tokens, *, ends=True, predicted_steps=0.0):
+def live(population, tokens, *, ends=True, predicted_steps=0.0):
     """One request that produces ``tokens``, one a step, and then ends or is still running."""
     state = new_request(0, 5, prediction=Prediction(SurvivalCurve.exponential(50)))
     state.predicted_steps = predicted_steps
     state.steps = state.generated = tokens
-    evidence.passed(state)
+    population.observe_progress(state)
     for _ in range(tokens):
-        evidence.stepped(1)
+        population.observe_step(1)
     if ends:
-        evidence.finished(state)
+        population.observe_finish(state)
 
 
 def test_before_any_evidence_every_request_has_the_same_still_to_do():
-    evidence = Evidence(Settings())
-    assert evidence.tokens_left(0, None) == evidence.tokens_left(5000, None)
-    assert evidence.tokens_left(100, 150) == 50
-    assert evidence.tokens_left(200, 150) == 0
+    population = Population(Settings())
+    assert population.tokens_left(0, None) == population.tokens_left(5000, None)
+    assert population.tokens_left(100, 150) == 50
+    assert population.tokens_left(200, 150) == 0
 
 
 def test_the_population_is_learned_from_finished_requests():
-    evidence = Evidence(Settings())
+    population = Population(Settings())
     lengths = np.random.default_rng(0).lognormal(4, 0.5, 800).astype(int) + 1
     for n in lengths:
-        live(evidence, int(n))
-    assert evidence.population.mean() == pytest.approx(lengths.mean(), rel=0.12)
-    assert evidence.population.quantile(0.5) == pytest.approx(np.median(lengths), rel=0.15)
-    assert evidence.accept_length == pytest.approx(1.0, abs=0.01)
+        live(population, int(n))
+    assert population.lengths.mean() == pytest.approx(lengths.mean(), rel=0.12)
+    assert population.lengths.quantile(0.5) == pytest.approx(np.median(lengths), rel=0.15)
+    assert population.accept_length == pytest.approx(1.0, abs=0.01)
 
 
 def test_requests_that_still_run_are_not_taken_for_short():
     """Short requests end first: whoever counts only finished ones believes that all are short."""
-    naive, fair = Evidence(Settings()), Evidence(Settings())
+    naive, fair = Population(Settings()), Population(Settings())
     for i in range(400):
         long = i % 2 == 1
         live(fair, 400 if long else 20, ends=not long)
         if not long:
             live(naive, 20)
-    assert fair.population.mean() > 3 * naive.population.mean()
+    assert fair.lengths.mean() > 3 * naive.lengths.mean()
 
 
 def test_a_slot_is_released_at_the_limit_too():
     """Hazards are learned from natural ends alone; who waits for a slot is as glad of one that was cut off."""
-    evidence = Evidence(Settings())
+    population = Population(Settings())
     for i in range(400):
         state = new_request(i, 5, max_new_tokens=64)
         state.generated, state.steps = 64, 32
-        evidence.left(state)
-    assert evidence.steps == pytest.approx(32, rel=0.05)
+        population.observe_departure(state)
+    assert population.steps_per_request == pytest.approx(32, rel=0.05)
     never_ran = new_request(400, 5)
-    evidence.left(never_ran)
-    assert evidence.steps == pytest.approx(32, rel=0.05)
+    population.observe_departure(never_ran)
+    assert population.steps_per_request == pytest.approx(32, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -65,54 +65,54 @@ def test_a_slot_is_released_at_the_limit_too():
     [(0.0, 0.95), (0.6, 0.95), (None, 0.0)],
 )
 def test_trust_follows_the_correlation_of_predicted_and_real_steps(error, trust):
-    rng, evidence = np.random.default_rng(1), Evidence(Settings())
+    rng, population = np.random.default_rng(1), Population(Settings())
     for n in rng.lognormal(4, 0.8, 300).astype(int) + 1:
         guess = rng.lognormal(4, 0.8) if error is None else n * np.exp(rng.normal(0, error))
-        live(evidence, int(n), predicted_steps=float(guess))
-    assert evidence.trust == pytest.approx(trust, abs=0.05)
+        live(population, int(n), predicted_steps=float(guess))
+    assert population.trust == pytest.approx(trust, abs=0.05)
 
 
 def test_predictions_that_are_all_alike_are_no_evidence_against_them():
-    evidence = Evidence(Settings())
+    population = Population(Settings())
     for _ in range(300):
-        live(evidence, 10, predicted_steps=10.0)
-    assert evidence.trust == Settings().most_trust
+        live(population, 10, predicted_steps=10.0)
+    assert population.trust == Settings().most_trust
 
 
 def test_trust_can_be_switched_off():
-    evidence = Evidence(Settings(trust=False))
+    population = Population(Settings(trust=False))
     for n in range(1, 301):
-        live(evidence, n, predicted_steps=301.0 - n)
-    assert evidence.correlation() < 0
-    assert evidence.trust == 1.0
+        live(population, n, predicted_steps=301.0 - n)
+    assert population.correlation() < 0
+    assert population.trust == 1.0
 
 
 def test_old_evidence_fades():
     """A predictor that was retrained is trusted again."""
-    evidence = Evidence(Settings(memory=64))
+    population = Population(Settings(memory=64))
     for n in range(1, 201):
-        live(evidence, n, predicted_steps=201.0 - n)
-    assert evidence.trust == 0.0
+        live(population, n, predicted_steps=201.0 - n)
+    assert population.trust == 0.0
     for i in range(600):
         n = 1 + i * 37 % 200
-        live(evidence, n, predicted_steps=float(n))
-    assert evidence.trust == Settings().most_trust
+        live(population, n, predicted_steps=float(n))
+    assert population.trust == Settings().most_trust
 
 
 def test_evidence_is_looked_at_and_fades_alike_after_weeks():
     """A server that has answered for long must notice a drift as fast as a young one."""
-    evidence = Evidence(Settings(memory=64))
+    population = Population(Settings(memory=64))
     looks = []
     for i in range(20_000):
         state = new_request(i, 5, prediction=Prediction(SurvivalCurve.exponential(50)))
         state.predicted_steps = state.steps = state.generated = 1 + i * 37 % 200
-        if evidence.finished(state):
+        if population.observe_finish(state):
             looks.append(i)
     assert np.diff(looks).max() <= 64
-    accept_length = evidence.accept_length
+    accept_length = population.accept_length
     for _ in range(600):
         for _ in range(100):
-            evidence.stepped(3)
-        live(evidence, 1)
-    assert evidence.accept_length > accept_length
-    assert evidence.accept_length == pytest.approx(3.0, rel=0.1)
+            population.observe_step(3)
+        live(population, 1)
+    assert population.accept_length > accept_length
+    assert population.accept_length == pytest.approx(3.0, rel=0.1)
