@@ -101,7 +101,7 @@ class TokenizerMetrics:
             "|predicted - observed| / observed tokens per verify step, requests with at least 8 steps.",
             buckets=_RELATIVE_ERROR_BUCKETS,
         )
-        self._dropped = Counter("laps_sd_unrecorded_requests", "Finished requests that the record had no room for.")
+        self._dropped = Counter("laps_sd_unrecorded_requests", "Finished requests that are missing in the record.")
 
     def predicted(self, seconds: float) -> None:
         """One prediction took so long."""
@@ -115,9 +115,9 @@ class TokenizerMetrics:
         """A client sent hints that were not believable."""
         self._hints.inc(count)
 
-    def unrecorded(self) -> None:
-        """A finished request was not recorded."""
-        self._dropped.inc()
+    def unrecorded(self, count: int) -> None:
+        """So many finished requests were not recorded."""
+        self._dropped.inc(count)
 
     def length_error(self, predicted: float, real: int) -> None:
         """A request ended by itself after ``real`` tokens."""

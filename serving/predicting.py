@@ -5,6 +5,7 @@ behind the deadline: a tokenizer that is given up on would still be decoding whe
 it, and Hugging Face's fast tokenizers then fail SGLang ("Already borrowed").
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -36,14 +37,14 @@ class Outcome:
         Why there is none: ``no bundle``, ``slow``, ``busy`` (an earlier prediction is still running) or ``failed``.
     seconds : float or None
         What it took; None when nothing was tried.
-    error : Exception or None
+    error : BaseException or None
         With ``failed``.
     """
 
     prediction: Prediction | None = None
     reason: Reason = ""
     seconds: float | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class TimedPredictor:
@@ -55,11 +56,16 @@ class TimedPredictor:
         None: every request is unpredicted.
     timeout_s : float
         Longest wait for one prediction, seconds.
+    on_error : callable, optional
+        Told of everything that the predictor raises, also after it was given up; called from any thread.
     """
 
-    def __init__(self, bundle: Bundle | None, timeout_s: float) -> None:
+    def __init__(
+        self, bundle: Bundle | None, timeout_s: float, on_error: Callable[[BaseException], None] = lambda _: None
+    ) -> None:
         self._bundle = bundle
         self._timeout_s = timeout_s
+        self._on_error = on_error
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="laps-sd-predict")
         self._running: Future[Prediction] | None = None
 
@@ -73,12 +79,21 @@ class TimedPredictor:
             return Outcome(reason="busy")  # waiting again for a predictor that hangs would stall every request
         started = perf_counter()
         try:
-            self._running = self._pool.submit(
-                self._bundle.predict_one, request, draft=draft, max_correct_drafts=max_correct_drafts
-            )
-            prediction = self._running.result(self._timeout_s)
+            self._running = running = self._pool.submit(self._ask, self._bundle, request, draft, max_correct_drafts)
+        except RuntimeError as refused:  # no thread to be had
+            self._on_error(refused)
+            return Outcome(reason="failed", seconds=perf_counter() - started, error=refused)
+        try:
+            error = running.exception(self._timeout_s)
         except FutureTimeout:
             return Outcome(reason="slow", seconds=perf_counter() - started)
-        except Exception as error:  # anybody's model: the request must be served all the same
+        if error is not None:  # anybody's model: the request must be served all the same
             return Outcome(reason="failed", seconds=perf_counter() - started, error=error)
-        return Outcome(prediction, seconds=perf_counter() - started)
+        return Outcome(running.result(), seconds=perf_counter() - started)
+
+    def _ask(self, bundle: Bundle, request: PromptRequest, draft: str | None, most: int | None) -> Prediction:
+        try:
+            return bundle.predict_one(request, draft=draft, max_correct_drafts=most)
+        except BaseException as error:  # told here, because nobody waits any more for one that was given up
+            self._on_error(error)
+            raise

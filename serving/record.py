@@ -2,73 +2,98 @@
 
 import hashlib
 import hmac
-import os
-import queue
-import re
+import logging
 import secrets
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.data.records.writing import to_json_line
 from laps_sd.errors import InputError
 from laps_sd.serving.config import RecordConfig
+from laps_sd.serving.failure_log import FailureLog
+from laps_sd.serving.trace_file import TraceFile
 
 if TYPE_CHECKING:
     from laps_sd.serving.tokenizer_side import ServerFacts
 
-_WAITING = 10_000  # records between the server and the disk; more than that and they are dropped and counted
+logger = logging.getLogger(__name__)
+
+_WAITING = 10_000  # lines between the server and the disk …
+_WAITING_BYTES = 64e6  # … and together so large; what is more is dropped and counted
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between two tries to write what the disk did not take
 
 
 class Recorder:
     """Write records in a thread of its own, into ``path``, rotated by size.
 
+    What the disk does not take waits, and is tried again and again: a disk that was full loses nothing that found
+    room to wait.
+
     Parameters
     ----------
     config : RecordConfig
         ``path`` must be set.
+    on_lost : callable, optional
+        Told of every record that will never be written, by their number; called from any thread.
 
     Attributes
     ----------
     failed : str or None
-        Why writing stopped (disk full, folder gone); the server goes on.
+        Why nothing is written at present (disk full, folder gone); the server goes on.
+    lost : int
+        Records that were never written.
 
     Raises
     ------
     InputError
-        The file cannot be written.
+        The file cannot be written, or is something else than a trace.
     """
 
-    def __init__(self, config: RecordConfig) -> None:
+    def __init__(self, config: RecordConfig, on_lost: Callable[[int], None] = lambda _: None) -> None:
         if config.path is None:
             raise ValueError("a recorder needs a path")
-        self._path = Path(config.path).expanduser().resolve()
+        path = Path(config.path).expanduser().resolve()
+        self._file = TraceFile(path, config.max_mb * 1e6, config.keep)
+        self._path = path
         self._config = config
+        self._on_lost = on_lost
         # New for every server: hashes tell repeats apart within a run and nothing else.
         self._salt = secrets.token_bytes(16)
-        self._queue: queue.Queue[RequestRecord | None] = queue.Queue(_WAITING)
+        self._changed = threading.Condition()
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._closing = False
+        self._bad_records = FailureLog(logger, "a finished request was not recorded")
         self.failed: str | None = None
+        self.lost = 0
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.open("ab").close()
+            self._file.open()
         except OSError as error:
-            raise InputError(f"record.path {self._path} cannot be written ({error.strerror}); name another") from error
+            raise InputError(f"record.path {path} cannot be written ({error.strerror}); name another") from error
         self._thread = threading.Thread(target=self._run, name="laps-sd-record", daemon=True)
         self._thread.start()
 
     def add(self, record: RequestRecord) -> bool:
-        """Take a record for writing; False when it was dropped because the disk is too slow or gone."""
-        if self.failed is not None:
-            return False
+        """Take a record for writing; False when it was dropped because the disk is too slow or gone. Never raises."""
         try:
-            self._queue.put_nowait(record)
-        except queue.Full:
+            line = to_json_line(record)
+        except Exception as error:  # a text that no file can hold, or an error of ours
+            self._bad_records.note(error)
+            self._lose(1)
             return False
-        return True
+        with self._changed:
+            fits = not self._closing and len(self._lines) < _WAITING and self._bytes + len(line) <= _WAITING_BYTES
+            if fits:
+                self._lines.append(line)
+                self._bytes += len(line)
+                self._changed.notify()
+        if not fits:
+            self._lose(1)
+        return fits
 
     def prompt_fields(self, prompt: str) -> dict[str, str | None]:
         """``prompt`` and ``group`` of a record, as much of them as the configuration allows."""
@@ -77,52 +102,66 @@ class Recorder:
             return {"prompt": prompt, "group": None}
         if mode == "none":
             return {"prompt": None, "group": None}
-        digest = hmac.new(self._salt, prompt.encode(), hashlib.sha256).hexdigest()[:16]
+        digest = hmac.new(self._salt, prompt.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:16]
         return {"prompt": None, "group": f"hash:{digest}"}
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what is waiting and stop; never waits longer than ``timeout_s`` for a disk that is full or gone."""
-        deadline = monotonic() + timeout_s
-        with suppress(queue.Full):
-            self._queue.put(None, timeout=0 if self.failed is not None else timeout_s)
-        self._thread.join(max(deadline - monotonic(), 0.0))
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        with self._changed:
+            left = len(self._lines)
+            self._lines.clear()
+        if left:
+            self._lose(left)
+            logger.warning("laps-sd: %d records of finished requests were not written to %s", left, self._path)
 
     def _run(self) -> None:
-        try:
-            while True:
-                with self._path.open("ab") as file:
-                    if not self._write_until_full(file.fileno()):
+        pause_s = _FIRST_PAUSE_S
+        while (line := self._next()) is not None:
+            try:
+                self._file.append(line)
+            except Exception as error:  # whatever it is: the next try may succeed
+                self._stand_still(error)
+                with self._changed:
+                    if self._closing:
                         return
-                rotate(self._path, self._config.keep)
-        except OSError as error:
-            self.failed = f"{self._path}: {error.strerror}"
+                    self._changed.wait_for(lambda: self._closing, pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                pause_s = _FIRST_PAUSE_S
+                self._go_on(line)
+        self._file.close()
 
-    def _write_until_full(self, descriptor: int) -> bool:
-        """Write records; True when the file is full, False when there will be no more."""
-        size = os.fstat(descriptor).st_size
-        while size < self._config.max_mb * 1e6:
-            record = self._queue.get()
-            if record is None:
-                return False
-            # One write per line: whoever reads meanwhile, or after a crash, sees whole lines.
-            size += os.write(descriptor, to_json_line(record))
-        return True
+    def _next(self) -> bytes | None:
+        """Wait for the line to write next, and leave it where it is; None: there will be no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._closing)
+            return self._lines[0] if self._lines else None
 
+    def _go_on(self, written: bytes) -> None:
+        with self._changed:
+            if self._lines:  # `close` did not wait any longer and counted it as lost
+                self._lines.popleft()
+            self._bytes -= len(written)
+        if self.failed is not None:
+            self.failed = None
+            logger.warning("laps-sd: recording to %s again; %d records are lost by now", self._path, self.lost)
 
-def rotate(path: Path, keep: int) -> None:
-    """Rename ``trace.jsonl`` to ``trace.N.jsonl``, N counting up, and delete all but the last ``keep`` of those."""
-    closed = sorted(closed_files(path))
-    number = closed[-1][0] + 1 if closed else 1
-    path.replace(path.with_name(f"{path.stem}.{number}{path.suffix}"))
-    for _, old in closed[: max(len(closed) + 1 - keep, 0)]:
-        old.unlink()
+    def _stand_still(self, error: Exception) -> None:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+        failed = f"{self._path}: {said}"
+        if failed != self.failed:  # once for each reason, not at every try
+            unexpected = None if isinstance(error, OSError | InputError) else error
+            logger.warning("laps-sd: nothing is recorded (%s); trying again", failed, exc_info=unexpected)
+        self.failed = failed
 
-
-def closed_files(path: Path) -> list[tuple[int, Path]]:
-    """The rotated files beside ``path`` with their numbers."""
-    name = re.compile(re.escape(path.stem) + r"\.(\d+)" + re.escape(path.suffix))
-    found = ((name.fullmatch(other.name), other) for other in path.parent.iterdir())
-    return [(int(match.group(1)), other) for match, other in found if match]
+    def _lose(self, count: int) -> None:
+        with self._changed:
+            self.lost += count
+        self._on_lost(count)
 
 
 def record_of(

@@ -8,6 +8,7 @@ from typing import Any
 
 from laps_sd.data import PromptRequest, canonical
 from laps_sd.scheduler import Prediction
+from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.hints import Hints, apply_hints, read_hints
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import TokenizerMetrics
@@ -73,8 +74,12 @@ class TokenizerSide:
     ) -> None:
         self._config = launch.config
         self._settings = launch.config.settings()
-        self._predictor = TimedPredictor(bundle, launch.config.prediction.timeout_ms / 1000)
-        self._recorder = None if launch.config.record.path is None else Recorder(launch.config.record)
+        self._unpredicted = FailureLog(logger, "a request goes unpredicted")
+        self._unrecorded = FailureLog(logger, "a finished request was not recorded")
+        self._uncounted = FailureLog(logger, "a finished request was not counted")
+        self._predictor = TimedPredictor(bundle, launch.config.prediction.timeout_ms / 1000, self._unpredicted.note)
+        record = launch.config.record
+        self._recorder = None if record.path is None else Recorder(record, self._count_unrecorded)
         self._make_facts, self._make_metrics = facts, metrics
         self._facts: ServerFacts | None = None
         self._metrics: TokenizerMetrics | None = None
@@ -101,7 +106,7 @@ class TokenizerSide:
                 self._count("custom_params")
         except Exception as error:  # the client must not learn of our troubles
             self._count("failed")
-            logger.warning("laps-sd: a request goes unpredicted (%s: %s)", type(error).__name__, error)
+            self._unpredicted.note(error)
         load_onto(params, carried)
         obj.laps_sd = Pending(request, carried.prediction, arrival_s, carried.hinted)
 
@@ -121,10 +126,15 @@ class TokenizerSide:
             return
         try:
             self._count_errors(meta_info, pending, fields, finish_reason)
-            if self._recorder is not None:
-                self._record(meta_info, pending, measured or {}, finish_reason)
         except Exception as error:
-            logger.warning("laps-sd: a finished request was not counted (%s: %s)", type(error).__name__, error)
+            self._uncounted.note(error)
+        if self._recorder is None:
+            return
+        try:
+            self._record(meta_info, pending, measured or {}, finish_reason)
+        except Exception as error:
+            self._count_unrecorded(1)
+            self._unrecorded.note(error)
 
     def close(self) -> None:
         """Write what is still to be recorded."""
@@ -166,6 +176,10 @@ class TokenizerSide:
         if self._metrics is not None:
             self._metrics.unpredicted(reason)
 
+    def _count_unrecorded(self, count: int) -> None:
+        if self._metrics is not None:
+            self._metrics.unrecorded(count)
+
     def _count_errors(
         self, meta: dict[str, Any], pending: Pending, fields: dict[str, Any], finish_reason: dict[str, Any]
     ) -> None:
@@ -194,8 +208,7 @@ class TokenizerSide:
             e2e_s=perf_counter() - self._started - pending.arrival_s,
             **self._recorder.prompt_fields(request.prompt),
         )
-        if not self._recorder.add(record) and self._metrics is not None:
-            self._metrics.unrecorded()
+        self._recorder.add(record)
 
 
 def as_request(

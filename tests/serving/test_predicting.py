@@ -71,3 +71,27 @@ def test_a_slow_prediction_is_given_up_and_the_next_requests_do_not_wait_for_it(
             return
         time.sleep(0.01)
     pytest.fail("the predictor came back but was never asked again")
+
+
+def test_everything_a_predictor_raises_is_told_and_none_of_it_gets_through() -> None:
+    class Raises:
+        def predict_one(self, request: PromptRequest, **_: Any) -> Any:
+            raise error
+
+    told: list[BaseException] = []
+    predictor = TimedPredictor(Raises(), 5.0, told.append)
+    for error in (RuntimeError("a"), TimeoutError("its own, not ours"), SystemExit(3), KeyboardInterrupt()):
+        assert predictor.predict(REQUEST).reason == "failed"
+        assert told[-1] is error
+
+
+def test_what_fails_after_it_was_given_up_is_told_too() -> None:
+    class SlowAndBroken:
+        def predict_one(self, request: PromptRequest, **_: Any) -> Any:
+            go.wait(5)
+            raise RuntimeError("late")
+
+    go, told = threading.Event(), threading.Event()
+    assert TimedPredictor(SlowAndBroken(), 0.05, lambda _: told.set()).predict(REQUEST).reason == "slow"
+    go.set()
+    assert told.wait(5)

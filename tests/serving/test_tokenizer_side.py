@@ -27,7 +27,7 @@ class Bundle:
         self.asked.append(request)
         self.server.append(server)
         if self._error is not None:
-            raise self._error
+            raise copy.copy(self._error)
         return self._prediction
 
 
@@ -96,6 +96,23 @@ def test_without_a_prediction_the_request_goes_on_and_is_counted(bundle: Any, te
     make(bundle, counts).on_tokenized(request, None, SimpleNamespace(), text, None)
     assert take_off(request.sampling_params).prediction is None
     assert ("unpredicted", reason) in counts.seen
+
+
+def test_a_predictor_that_fails_is_logged_once_with_its_place_and_then_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bundle = Bundle(error=KeyError("no such feature"))
+    side = make(bundle)
+    for _ in range(2000):
+        arrive(side)
+    first, *later = caplog.records
+    assert first.exc_info is not None
+    assert "in predict_one" in caplog.text
+    assert "no such feature" in first.message
+    assert [r.message.split("), ")[1] for r in later] == ["1000 times by now", "2000 times by now"]
+    bundle._error = ZeroDivisionError("another kind")
+    arrive(side)
+    assert "another kind" in caplog.records[-1].message
 
 
 def test_a_tokenizer_that_fails_fails_no_request(prediction: Any) -> None:
@@ -222,10 +239,21 @@ def test_what_had_no_token_to_produce_is_not_recorded(prediction: Any, tmp_path:
 
 
 def test_a_record_that_cannot_be_made_fails_no_answer(prediction: Any, tmp_path: Path) -> None:
-    side = make(Bundle(prediction(40)), record={"path": str(tmp_path / "trace.jsonl")})
+    counts = Counts()
+    side = make(Bundle(prediction(40)), counts, record={"path": str(tmp_path / "trace.jsonl")})
     _, obj = arrive(side, max_new_tokens=8)  # 41 tokens under a cap of 8 contradict each other
     assert finish(side, obj)[META_KEY] == FIELDS
     side.close()
+    assert counts.seen[-1] == ("unrecorded", 1)
+
+
+def test_an_error_in_counting_does_not_cost_the_record(prediction: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    side = make(Bundle(prediction(40)), Counts(), record={"path": str(path)})
+    _, obj = arrive(side)
+    finish(side, obj, predicted_accept_length="?")
+    side.close()
+    assert len(read_records(path)) == 1
 
 
 @pytest.mark.parametrize("end", ["answered", "aborted, and nobody tells us", "failed"])
