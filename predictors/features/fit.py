@@ -105,8 +105,3 @@ class PromptFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # 
         """Return features, shape (n, columns)."""
         check_is_fitted(self)
         return self.map_.rows(as_requests(X))
-
-    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
-        """Return the column names."""
-        check_is_fitted(self)
-        return np.array(self.map_.names, dtype=object)

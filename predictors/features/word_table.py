@@ -89,10 +89,6 @@ class WordTable:
         rows[:, 0] += self.intercept
         return rows
 
-    def rows_of(self, words: list[str]) -> Ints:
-        """Return the rows of a prompt's distinct known terms, increasing: ``terms_of(words)`` looked up."""
-        return self._terms([words])[0]
-
     def _terms(self, prompts: Sequence[list[str]]) -> tuple[Ints, list[int]]:
         """Return the rows of all prompts' terms, one prompt after the other, and where each prompt's rows end."""
         numbers, keys, ends = self._numbers(prompts)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,14 @@ def test_a_bundle_of_the_first_version_finds_its_class_curves(records, tmp_path)
     assert json.loads((folder / "length.json").read_text())["kind"] == "classes"
     request = PromptRequest(prompt="hello " * 9)
     assert PredictorBundle.load(folder).predict_one(request) == bundle.predict_one(request)
+
+
+@pytest.mark.parametrize("table", [PREDICTORS, ACCEPTANCE_PREDICTORS, FEATURES], ids=lambda table: table.kind)
+def test_the_documentation_lists_what_is_registered(table):
+    page = (Path(__file__).parents[2] / "docs" / "predictors.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `--") and table.group in line]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[2])}
+    assert set(table.names()) <= named
 
 
 PLUGIN = '''
