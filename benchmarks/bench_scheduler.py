@@ -30,8 +30,8 @@ from laps_sd.scheduler.simulator.workload import (
     geometric_accept_lengths,
     with_arrivals,
 )
-from laps_sd.serving.scheduler_side import SchedulerSide
-from laps_sd.serving.wire import Carried
+from laps_sd.serving.requests.exchange import Attachment
+from laps_sd.serving.requests.scheduler_side import SchedulerSide
 
 RUNNING = 256
 WARM_UP = 50  # rounds that are not counted
@@ -70,7 +70,7 @@ def arrive(side: SchedulerSide, rng: random.Random) -> Request:
     median, sigma = rng.lognormvariate(5, 1), 0.7
     prediction = Prediction(SurvivalCurve.lognormal(median, sigma), rng.uniform(1.2, 4.5), 16.0)
     request = Request(min(median * rng.lognormvariate(0, sigma), 4096), range(rng.randint(20, 2000)))
-    side.track(request, Carried(prediction))
+    side.on_received(request, Attachment(prediction))
     return request
 
 

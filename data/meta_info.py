@@ -45,16 +45,47 @@ def from_server_info(info: Mapping[str, Any]) -> dict[str, Any]:
     if algorithm:
         draft_model = _last_part(info.get("speculative_draft_model_path"))
         fields["draft"] = f"{algorithm}:{draft_model}" if draft_model else str(algorithm)
-        fields["max_correct_drafts"] = _most_correct_drafts(str(algorithm), info)
+        fields["max_correct_drafts"] = most_correct_drafts(
+            str(algorithm),
+            *(_whole(info.get(f"speculative_{name}")) for name in ("num_draft_tokens", "num_steps", "eagle_topk")),
+        )
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _most_correct_drafts(algorithm: str, info: Mapping[str, Any]) -> int | None:
-    """One path through the draft: all tokens but the root of a chain, one token per level of a tree."""
-    tokens, steps = info.get("speculative_num_draft_tokens"), info.get("speculative_num_steps")
-    if algorithm != "NGRAM" and (info.get("speculative_eagle_topk") or 1) > 1 and isinstance(steps, int):
-        return steps
-    return tokens - 1 if isinstance(tokens, int) else None
+def most_correct_drafts(
+    algorithm: str | None, draft_tokens: int | None, steps: int | None, topk: int | None
+) -> int | None:
+    """Return the most drafts that one verify step can accept: the longest path through what is drafted.
+
+    A chain holds ``draft_tokens`` tokens of which the first, the root, is no draft. A tree that a draft model grows
+    (``topk`` above 1) is at most ``steps`` levels deep, and a path cannot be longer than the tree has tokens: 4 tokens
+    and 5 steps accept at most 3. NGRAM sets ``topk`` to the breadth of its trie and ``steps`` to a share of the tokens,
+    which bounds no path there.
+
+    Parameters
+    ----------
+    algorithm : str or None
+        SGLang's name of the way of drafting; None: no speculation.
+    draft_tokens : int or None
+        Tokens that a step verifies, the root included.
+    steps, topk : int or None
+        ``--speculative-num-steps`` and ``--speculative-eagle-topk``, as SGLang resolved them.
+
+    Returns
+    -------
+    int or None
+        None without speculation, and where too little is known.
+    """
+    if not algorithm:
+        return None
+    bounds = [] if draft_tokens is None else [draft_tokens - 1]
+    if algorithm != "NGRAM" and (topk or 1) > 1 and steps:
+        bounds.append(steps)
+    return min(bounds, default=None)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _last_part(name: Any) -> str | None:

@@ -105,7 +105,7 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
 
 def _serve_command(options: DemoOptions) -> str:
     """The command line that serves with the demo's bundle, and with the drafts that it was trained on."""
-    from laps_sd.serving.process.server import speculation_args
+    from laps_sd.serving.process.speculation import speculation_args
 
     drafts = shlex.join(speculation_args(options.draft))
     bundle = shlex.quote(str(options.out / "bundle"))
@@ -144,7 +144,8 @@ def _prompts(options: DemoOptions) -> tuple[list[Prompt], list[Prompt]]:
 
 
 def _record(options: DemoOptions, prompts: list[Prompt], steps: Steps) -> list[RequestRecord]:
-    from laps_sd.serving.process.server import SglangServer, speculation_args
+    from laps_sd.serving.process.server import SglangServer
+    from laps_sd.serving.process.speculation import speculation_args
 
     out = options.out / "trace.parquet"
     args = [*speculation_args(options.draft), "--max-running-requests", "16"]

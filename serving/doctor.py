@@ -15,9 +15,9 @@ from typing import Any
 import laps_sd
 from laps_sd.errors import LapsError
 from laps_sd.serving.config import load_config
+from laps_sd.serving.flags import DISABLE_ENV, POLICY, SUPPORTED_SGLANG
 from laps_sd.serving.hooks.check import check_targets, check_version, installed_sglang
 from laps_sd.serving.hooks.targets import ALL_TARGETS
-from laps_sd.serving.names import DISABLE_ENV, POLICY, SUPPORTED_SGLANG
 
 _GROUP = "sglang.srt.plugins"
 
@@ -129,9 +129,8 @@ def _launch(args: Sequence[str]) -> Check:
 
     from sglang.srt.server_args import ServerArgs
 
-    from laps_sd.serving.flags import add_flags, flags_alone
+    from laps_sd.serving.flags import POLICY, add_flags, flags_alone
     from laps_sd.serving.launch import read_launch
-    from laps_sd.serving.names import POLICY
     from laps_sd.serving.preflight import refusal
 
     parser = argparse.ArgumentParser(prog="sglang serve", exit_on_error=False)

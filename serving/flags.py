@@ -1,8 +1,25 @@
-"""Our launch flags; imported in every SGLang process that parses arguments, so the standard library only."""
+"""Our launch flags, and the names that travel between SGLang's processes: environment variables and keys.
+
+Imported in every SGLang process that parses arguments, with or without the flag, so the standard library only.
+"""
 
 from argparse import ArgumentParser, Namespace
+from typing import Final
 
-from laps_sd.serving.names import POLICY
+#: The policy's name on SGLang's command line; which policy of the registry then serves, ``policy.name`` says.
+POLICY: Final = "laps-sd"
+#: Set by the launcher for its children; holds the options as JSON. Without it a child registers nothing.
+ACTIVE_ENV: Final = "LAPS_SD_ACTIVE"
+#: The kill switch: with ``1`` the flags are accepted and ignored, and the server schedules with fcfs.
+DISABLE_ENV: Final = "LAPS_SD_DISABLE"
+#: SGLang releases on which every test of ours ran; the CPU stand-in supplies what these call.
+SUPPORTED_SGLANG: Final = ("0.5.23",)
+#: Key of ``custom_params`` under which *our* numbers travel from the tokenizer process to the scheduler.
+WIRE_KEY: Final = "__laps_sd__"
+#: Key of ``custom_params`` under which a *client* may send hints.
+HINT_KEY: Final = "laps_sd"
+#: Key of ``meta_info`` under which a response carries the per-request fields.
+META_KEY: Final = "laps_sd"
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -24,7 +41,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def flags_alone(args: Namespace) -> str | None:
-    """One sentence when our flags are given without the policy, else None."""
+    """Return one sentence when our flags are given without the policy, else None."""
     flags = {"--laps-sd-bundle": args.laps_sd_bundle, "--laps-sd-config": args.laps_sd_config}
     given = [flag for flag, value in flags.items() if value is not None]
     if args.schedule_policy == POLICY or not given:

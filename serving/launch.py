@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from laps_sd.errors import InputError
 from laps_sd.scheduler import CostModel
 from laps_sd.serving.config import ServingConfig, load_config
-from laps_sd.serving.names import ACTIVE_ENV
+from laps_sd.serving.flags import ACTIVE_ENV
 
 if TYPE_CHECKING:
     from laps_sd.predictors import PredictorBundle

@@ -10,10 +10,8 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any
 
-from laps_sd.serving.flags import add_flags, flags_alone
-from laps_sd.serving.names import ACTIVE_ENV, DISABLE_ENV, POLICY
+from laps_sd.serving.flags import ACTIVE_ENV, DISABLE_ENV, POLICY, add_flags, flags_alone
 from laps_sd.serving.refuse import refuse
 
 
@@ -28,9 +26,9 @@ def activate() -> None:
     # Of the children only those that schedule need more: a detokenizer would pay seconds and memory for nothing.
     is_child = multiprocessing.parent_process() is not None
     if is_child and ACTIVE_ENV in os.environ and "sglang.srt.managers.scheduler" in sys.modules:
-        from laps_sd.serving.hooks.scheduler import register
+        from laps_sd.serving.hooks.scheduler import HOOKS
 
-        register()
+        HOOKS.register()
 
 
 def add_cli_args(_result: object, parser: ArgumentParser) -> None:
@@ -38,7 +36,7 @@ def add_cli_args(_result: object, parser: ArgumentParser) -> None:
     add_flags(parser)
 
 
-def from_cli_args(original: Callable[..., Any], cls: type, args: Namespace) -> Any:
+def from_cli_args(original: Callable[..., object], cls: type, args: Namespace) -> object:
     """Hook around ``ServerArgs.from_cli_args``: decide whether laps-sd is active in this server."""
     os.environ.pop(ACTIVE_ENV, None)  # of a server that started this one, if any
     if os.environ.get(DISABLE_ENV) == "1":
@@ -55,7 +53,7 @@ def from_cli_args(original: Callable[..., Any], cls: type, args: Namespace) -> A
 def go_active(args: Namespace) -> None:
     """Check everything, hook the tokenizer side of this process, and hand the options to its children."""
     from laps_sd.errors import LapsError
-    from laps_sd.serving.hooks.tokenizer import install
+    from laps_sd.serving.hooks.tokenizer import HOOKS
     from laps_sd.serving.launch import read_launch
     from laps_sd.serving.preflight import check_sglang, refusal
 
@@ -64,7 +62,7 @@ def go_active(args: Namespace) -> None:
     try:
         launch = read_launch(args)
         check_sglang(allow_untested=launch.config.allow_untested_sglang)
-        launch = install(launch, args)
+        launch = HOOKS.install(launch, args)
     except LapsError as error:
         refuse(str(error))
     except Exception as error:  # whatever it is, serving on without us is worse

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from laps_sd.errors import InputError
+from laps_sd.serving.flags import POLICY
 from laps_sd.serving.hooks.check import check_targets, check_version, installed_sglang
-from laps_sd.serving.names import POLICY
 
 
 @dataclass(frozen=True, slots=True)

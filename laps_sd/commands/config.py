@@ -26,7 +26,6 @@ def show(
     ] = None,
 ) -> None:
     """Print every setting with its meaning, as YAML; exit code 2 when FILE has an unknown key or a bad value."""
-    from laps_sd.serving.config import load_config
-    from laps_sd.serving.config_text import as_yaml
+    from laps_sd.serving.config import as_yaml, load_config
 
     typer.echo(as_yaml(load_config(file)), nl=False)

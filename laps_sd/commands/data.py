@@ -138,7 +138,8 @@ def _regenerate(draft: "Draft", out: Path, requests: int | None) -> None:
     from laps_sd.data.prompts import generate_prompts
     from laps_sd.data.tokenizer import load_tokenizer
     from laps_sd.serving.cpu.model import demo_model
-    from laps_sd.serving.process.server import SglangServer, speculation_args
+    from laps_sd.serving.process.server import SglangServer
+    from laps_sd.serving.process.speculation import speculation_args
 
     first, count = PROMPTS[draft]
     prompts = generate_prompts(first + count, SEED)[first : first + min(count, requests or count)]

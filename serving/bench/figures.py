@@ -9,7 +9,7 @@ from typing import Any
 from laps_sd.files import replacing
 from laps_sd.scheduler import summarise
 from laps_sd.serving.bench.load import LoadResult
-from laps_sd.serving.names import META_KEY
+from laps_sd.serving.flags import META_KEY
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from laps_sd.data.collection.send import access, address_of
 from laps_sd.data.tokenizer import load_tokenizer
 from laps_sd.errors import InputError
 from laps_sd.scheduler import RequestOutcome
-from laps_sd.serving.names import META_KEY
+from laps_sd.serving.flags import META_KEY
 
 if TYPE_CHECKING:
     import httpx

@@ -13,8 +13,9 @@ from laps_sd.serving.bench.load import LoadRequest, send_load, workload
 from laps_sd.serving.bench.rank_time import quantiles_us, rank_counts
 from laps_sd.serving.cpu import launch
 from laps_sd.serving.cpu.model import demo_model
-from laps_sd.serving.names import POLICY
-from laps_sd.serving.process.server import SglangServer, Speculation, speculation_args
+from laps_sd.serving.flags import POLICY
+from laps_sd.serving.process.server import SglangServer
+from laps_sd.serving.process.speculation import Speculation, speculation_args
 
 #: Policies that a server knows by itself, and ours.
 SERVER_POLICIES = ("fcfs", "hrrn", "lpm", "dfs-weight", "lof", "random", "shortest-prefill-first", POLICY)

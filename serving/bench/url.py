@@ -13,7 +13,7 @@ from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.bench.figures import compare_tokens, summary_of, write_requests
 from laps_sd.serving.bench.load import workload
 from laps_sd.serving.bench.run import Progress, check_usage, take_turn, teller
-from laps_sd.serving.names import POLICY
+from laps_sd.serving.flags import POLICY
 
 
 @dataclass(frozen=True, slots=True)

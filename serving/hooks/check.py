@@ -7,14 +7,13 @@ import ast
 import inspect
 import pkgutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
+from laps_sd.serving.flags import SUPPORTED_SGLANG
 from laps_sd.serving.hooks.targets import ALL_TARGETS, Target
-from laps_sd.serving.names import SUPPORTED_SGLANG
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +63,25 @@ def check_targets(targets: Iterable[Target] = ALL_TARGETS) -> list[Mismatch]:
 def difference(target: Target) -> str | None:
     """What the installed SGLang has in place of ``target``; None where it is as expected."""
     try:
-        found: Any = pkgutil.resolve_name(target.path)
+        found: object = pkgutil.resolve_name(target.path)
     except (ImportError, AttributeError) as error:
         return f"nothing ({error})"
-    names = attributes_of(found) if target.kind == "attributes" else parameters_of(found)
+    if target.kind == "class":
+        return None if isinstance(found, type) else f"no class but {type(found).__name__}"
     if target.kind == "attributes":
-        missing = [name for name in target.names if name not in names]
+        if not isinstance(found, type):
+            return f"no class but {type(found).__name__}"
+        missing = [name for name in target.names if name not in attributes_of(found)]
         return f"no attribute {', '.join(missing)}" if missing else None
-    if target.kind == "call":  # extra parameters with defaults do not disturb a caller
+    if not callable(found):
+        return f"no function but {type(found).__name__}"
+    names = parameters_of(found)
+    if target.kind == "call":  # further parameters with defaults do not disturb a caller
         return None if _callable_with(found, target.names) else f"({', '.join(names)})"
     return None if tuple(names) == target.names else f"({', '.join(names)})"
 
 
-def parameters_of(function: Any) -> Sequence[str]:
+def parameters_of(function: Callable[..., object]) -> Sequence[str]:
     """Parameter names in order, ``self`` and ``cls`` included, seen through wrappers."""
     return list(inspect.signature(inspect.unwrap(getattr(function, "__func__", function))).parameters)
 
@@ -102,7 +107,9 @@ def attributes_of(cls: type) -> set[str]:
     return names
 
 
-def _callable_with(function: Any, names: Sequence[str]) -> bool:
+def _callable_with(function: Callable[..., object], names: Sequence[str]) -> bool:
+    """Whether a call with parameters of these names, in this order, is still understood."""
     parameters = inspect.signature(inspect.unwrap(function)).parameters
-    required = {name for name, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
-    return set(names) <= set(parameters) and required <= set(names)
+    optional = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    required = {name for name, p in parameters.items() if p.default is p.empty and p.kind not in optional}
+    return [name for name in parameters if name in names] == list(names) and required <= set(names)

@@ -1,9 +1,17 @@
-"""The one table of everything that the plugin touches in SGLang; `target_check` holds the installed version to it."""
+"""The one table of everything that the plugin touches in SGLang; `check` holds the installed version to it.
 
+What is hooked stands here. What is read, called or overridden comes from the declarations in `laps_sd.serving.engine`,
+and the functions and classes that our hooks import stand here again.
+"""
+
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["after", "around", "subclass", "call", "attributes"]
+from laps_sd.serving.engine import DESCRIBED, OURS, OVERRIDDEN
+
+Kind = Literal["after", "around", "subclass", "call", "attributes", "class"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +24,7 @@ class Target:
         Dotted path of the function, method or class.
     kind : str
         ``after`` and ``around``: hooked. ``subclass``: overridden in a subclass. ``call``: called as it is.
-        ``attributes``: instance attributes of the class that are read or written.
+        ``attributes``: attributes of the class that are read or written. ``class``: asked for the type of an object.
     names : tuple of str
         Parameter names in order; for ``attributes`` the attributes.
     why : str
@@ -28,16 +36,19 @@ class Target:
     names: tuple[str, ...]
     why: str
 
+    @property
+    def name(self) -> str:
+        """Name of the function, without its module and class."""
+        return self.path.rpartition(".")[2]
+
 
 _ARGS = "sglang.srt.server_args.ServerArgs."
 _TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager."
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler."
 _POLICY = "sglang.srt.managers.schedule_policy.SchedulePolicy."
-_ADDER = "sglang.srt.managers.schedule_policy.PrefillAdder"
-_BATCH = "sglang.srt.managers.schedule_batch.ScheduleBatch"
-_REQ = "sglang.srt.managers.schedule_batch.Req"
 _PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor."
-_STREAMER = "sglang.srt.managers.scheduler_components.output_streamer.SchedulerOutputStreamer"
+_CONTEXT = "sglang.srt.runtime_context."
+_HOOKS = "sglang.srt.plugins.hook_registry."
 
 #: Hooked in every process that parses arguments, flag or no flag. Nothing else is touched without the flag.
 ARGUMENT_TARGETS = (
@@ -92,7 +103,12 @@ SCHEDULER_TARGETS = (
         "update the posterior after each verify or decode step",
     ),
     Target(_PROCESSOR + "process_batch_result_prefill", "after", ("self", "batch", "result"), "time prefills"),
-    Target(_BATCH + "._get_decode_retraction_order", "around", ("reqs",), "retract the least urgent first"),
+    Target(
+        "sglang.srt.managers.schedule_batch.ScheduleBatch._get_decode_retraction_order",
+        "around",
+        ("reqs",),
+        "retract the least urgent first",
+    ),
     Target(
         "sglang.srt.mem_cache.common.release_kv_cache",
         "around",
@@ -101,96 +117,51 @@ SCHEDULER_TARGETS = (
     ),
 )
 
-#: Overridden, called or read, never hooked.
-USED_TARGETS = (
-    Target(
-        _ADDER + ".add_one_req",
-        "subclass",
-        ("self", "req", "has_chunked_req", "truncation_align_size"),
-        "preempt and retry when KV is full, pass over what does not fit",
-    ),
-    Target(_ADDER + ".preempt_to_schedule", "subclass", ("self", "req"), "preempt when slots are full"),
-    Target(
-        _ADDER + "._get_running_request_total_token_offset",
-        "call",
-        ("self", "req"),
-        "give a victim's reserved tokens back to the budget",
-    ),
-    Target(_ADDER + ".budget_state", "call", ("self",), "may another request be tried"),
-    Target(_ADDER + "._lock_node", "call", ("self", "last_node", "lock_host"), "keep a candidate's cached prefix"),
-    Target(_ADDER + "._swa_new_tokens", "call", ("self", "req"), "tokens that a candidate needs for its output"),
-    Target(_ADDER + "._request_slot_reserve_for_req", "call", ("self", "req"), "tokens that its slot costs"),
-    Target(_ADDER + "._mamba_gap_budget_for_req", "call", ("self", "req", "include_host_hit"), "and its Mamba state"),
-    Target(
-        _ADDER,
-        "attributes",
-        ("running_batch", "memory_budget", "can_run_list", "preempt_list", "tree_cache", "new_chunked_req",
-         "rem_total_tokens", "per_req_token_overhead", "req_states"),
-        "the state of one admission round",
-    ),
-    Target(
-        _STREAMER + ".build_additional_customized_info", "subclass", ("self", "reqs"), "fields of finished requests"
-    ),
-    Target(_BATCH + ".release_req", "call", ("self", "idx", "remaing_req_count", "offload_kv"), "take the slot"),
-    Target(_BATCH + ".filter_batch", "call", ("self", "reqs_to_exclude", "keep_indices"), "drop the victim"),
-    Target(_REQ + ".finished", "call", ("self",), "skip requests whose KV is freed already"),
-    Target(_REQ + ".needs_host_load_back", "call", ("self",), "keep the part of a prefix that lies in host memory"),
-    Target("sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache", "call", ("params",), "the cache that has one"),
-    Target(
-        _REQ,
-        "attributes",
-        (
-            "rid", "priority", "origin_input_ids", "output_ids", "sampling_params", "is_retracted", "retraction_count",
-            "prefix_len", "finished_reason", "beam_group", "session", "input_embeds", "num_matched_prefix_tokens",
-            "full_untruncated_fill_ids", "time_stats", "seqlen", "last_node", "best_match_node",
-        ),
-        "what the ranking and the record read",
-    ),
-    Target(
-        "sglang.srt.managers.utils.GenerationBatchResult",
-        "attributes",
-        ("num_correct_drafts_per_req_cpu", "speculative_num_draft_tokens"),
-        "correct drafts of each request, and how many were verified in this very step",
-    ),
-    Target(
-        _BATCH,
-        "attributes",
-        ("reqs", "extend_num_tokens", "after_idle_gap", "batch_is_full"),
-        "which requests a step was for, and whether a slot is free",
-    ),
-    Target(
-        "sglang.srt.managers.io_struct.TokenizedGenerateReqInput",
-        "attributes",
-        ("priority", "sampling_params"),
-        "bound the request's own priority, and carry the numbers",
-    ),
-    Target(
-        "sglang.srt.sampling.sampling_params.SamplingParams",
-        "attributes",
-        ("custom_params", "max_new_tokens", "temperature", "top_k"),
-        "numbers travel in custom_params",
-    ),
-    Target("sglang.srt.runtime_context.get_spec", "call", (), "how this server drafts"),
-    Target(_SCHEDULER + "collect_inflight_reqs", "call", ("self",), "forget running requests that it dropped"),
+#: Functions and classes of SGLang that our hooks import.
+IMPORTED_TARGETS = (
+    Target(_CONTEXT + "get_spec", "call", (), "how this server drafts"),
+    Target(_CONTEXT + "get_parallel", "call", (), "how many ranks decide alike"),
+    Target(_CONTEXT + "get_serving", "call", (), "the model's name"),
+    Target(_CONTEXT + "get_observability", "call", (), "whether metrics are exported"),
     Target(
         "sglang.srt.managers.utils.is_health_check_generate_req",
         "call",
         ("recv_req",),
         "SGLang's own probes are neither predicted nor recorded",
     ),
+    Target("sglang.srt.managers.io_struct.GenerateReqInput", "class", (), "tell generation from other requests"),
     Target(
-        "sglang.srt.managers.scheduler_components.metrics_reporter.SchedulerMetricsReporter",
+        "sglang.srt.managers.schedule_policy.AddReqResult",
         "attributes",
-        ("current_scheduler_metrics_enabled",),
-        "count in one rank only",
+        ("CONTINUE", "NO_TOKEN"),
+        "the verdicts of an admission",
     ),
     Target(
-        "sglang.srt.managers.scheduler.Scheduler",
-        "attributes",
-        ("enable_priority_preemption", "schedule_policy", "tree_cache", "chunked_req",
-         "metrics_reporter", "schedule_low_priority_values_first", "max_running_requests"),
-        "the scheduler's own state",
+        "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache",
+        "class",
+        (),
+        "the cache whose prefixes may lie in host memory",
     ),
-)  # fmt: skip
+    Target(_HOOKS + "HookRegistry.register", "call", ("target", "hook", "hook_type"), "register our hooks"),
+    Target(_HOOKS + "HookRegistry.apply_hooks", "call", (), "put them in place"),
+    Target(_HOOKS + "HookType", "attributes", ("AFTER", "AROUND"), "how a function is hooked"),
+)
+
+
+def described_targets() -> Iterator[Target]:
+    """Yield what `laps_sd.serving.engine` declares: the attributes of each class, then its methods."""
+    for protocol, description in DESCRIBED.items():
+        attributes = tuple(name for name in protocol.__annotations__ if name != OURS)
+        if attributes:
+            yield Target(description.path, "attributes", attributes, description.why)
+        for name, method in vars(protocol).items():
+            if inspect.isfunction(method) and method.__qualname__ == f"{protocol.__name__}.{name}":
+                kind: Kind = "subclass" if method.__qualname__ in OVERRIDDEN else "call"
+                why = (method.__doc__ or "").strip().rstrip(".")
+                yield Target(f"{description.path}.{name}", kind, tuple(inspect.signature(method).parameters), why)
+
+
+#: Overridden, called or read, never hooked.
+USED_TARGETS = (*described_targets(), *IMPORTED_TARGETS)
 
 ALL_TARGETS = ARGUMENT_TARGETS + TOKENIZER_TARGETS + SCHEDULER_TARGETS + USED_TARGETS

@@ -2,9 +2,9 @@
 
 import atexit
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import cast
 
 from sglang.srt.managers.io_struct import GenerateReqInput
 from sglang.srt.managers.utils import is_health_check_generate_req
@@ -12,34 +12,97 @@ from sglang.srt.runtime_context import get_observability, get_serving, get_spec
 
 from laps_sd.data.meta_info import from_server_info
 from laps_sd.predictors import PredictorBundle
-from laps_sd.serving.hooks import install as hooking
+from laps_sd.serving.engine import (
+    FinishReason,
+    MetaInfo,
+    ObservabilityOptions,
+    ReceivedRequest,
+    RequestInTokenizer,
+    ServingOptions,
+    SpeculationOptions,
+    TokenizedRequest,
+    TokenizerManager,
+)
+from laps_sd.serving.flags import META_KEY
+from laps_sd.serving.hooks.registration import Hooks, apply_hooks, register_hooks, require_hooks
 from laps_sd.serving.hooks.targets import TOKENIZER_TARGETS
 from laps_sd.serving.launch import Launch, load_bundle
 from laps_sd.serving.metrics import TokenizerMetrics
-from laps_sd.serving.names import META_KEY
-from laps_sd.serving.refuse import refuse
-from laps_sd.serving.tokenizer_side import ServerFacts, TokenizerSide
-
-_side: TokenizerSide | None = None
+from laps_sd.serving.requests.exchange import ResponseFields
+from laps_sd.serving.requests.record import ServerFacts
+from laps_sd.serving.requests.tokenizer_side import TokenizerSide
 
 
-def install(launch: Launch, args: Namespace) -> Launch:
-    """Load the bundle and hook this process; return the options completed by what the bundle was fitted with.
+class TokenizerHooks:
+    """The hooks of the process that tokenizes. Until `install` they do nothing.
 
-    A second call replaces the first one's side.
+    Attributes
+    ----------
+    side : TokenizerSide or None
+        Predicts, and closes the loop when a request ends.
+    table : mapping
+        Every hook by the name of the function that it hooks.
     """
-    global _side
-    bundle = None if launch.bundle is None else load_bundle(launch.bundle)
-    launch = with_fitted_posterior(launch, bundle, args)
-    first = _side is None
-    _side = TokenizerSide(bundle, launch, server_facts, server_metrics)
-    atexit.register(_side.close)
-    if first:
-        hooking.register(TOKENIZER_TARGETS, HOOKS)
-        hooking.apply()
-    if absent := hooking.missing(TOKENIZER_TARGETS, HOOKS):
-        refuse(f"another plugin holds {', '.join(absent)}; remove it (SGLANG_PLUGINS selects plugins by name)")
-    return launch
+
+    def __init__(self) -> None:
+        self.side: TokenizerSide | None = None
+        # Kept here because a method is a new object each time it is looked up, and SGLang's chain is searched by it.
+        self.table: Hooks = {
+            "_create_tokenized_object": self.create_tokenized_object,
+            "update_request_meta_info": self.update_request_meta_info,
+        }
+
+    def install(self, launch: Launch, args: Namespace) -> Launch:
+        """Load the bundle and hook this process; return the options completed by what the bundle was fitted with.
+
+        A second call replaces the first one's side.
+        """
+        bundle = None if launch.bundle is None else load_bundle(launch.bundle)
+        launch = with_fitted_posterior(launch, bundle, args)
+        first = self.side is None
+        self.side = TokenizerSide(bundle, launch, server_facts, server_metrics)
+        atexit.register(self.side.close)
+        if first:
+            register_hooks(TOKENIZER_TARGETS, self.table)
+            apply_hooks()
+        require_hooks(TOKENIZER_TARGETS, self.table)
+        return launch
+
+    def create_tokenized_object(
+        self,
+        tokenized: TokenizedRequest,
+        manager: TokenizerManager,
+        obj: ReceivedRequest,
+        input_text: str | None,
+        input_ids: Sequence[int] | None,
+        *_rest: object,
+        **_named: object,
+    ) -> None:
+        """Hook after ``TokenizerManager._create_tokenized_object``; SGLang's health checks are nobody's workload."""
+        if self.side is None or not isinstance(obj, GenerateReqInput):
+            return
+        if is_health_check_generate_req(obj):  # told by the rid alone, which any client may choose
+            self.side.pass_by(tokenized)
+        else:
+            self.side.on_tokenized(tokenized, manager.tokenizer, obj, input_text, input_ids)
+
+    def update_request_meta_info(
+        self,
+        original: Callable[..., None],
+        manager: TokenizerManager,
+        meta_info: MetaInfo,
+        state: RequestInTokenizer,
+        customized_info: dict[str, list[list[object]]],
+        index: int,
+        finish_reason: FinishReason | None,
+    ) -> None:
+        """Hook around ``TokenizerManager.update_request_meta_info``."""
+        ours = customized_info.get(META_KEY)
+        if ours is not None:
+            customized_info = {key: value for key, value in customized_info.items() if key != META_KEY}
+        original(manager, meta_info, state, customized_info, index, finish_reason)
+        if ours is not None and ours[index] and self.side is not None:
+            self.side.on_finished(meta_info, state.obj, cast(ResponseFields, ours[index][-1]), finish_reason)
 
 
 def with_fitted_posterior(launch: Launch, bundle: PredictorBundle | None, args: Namespace) -> Launch:
@@ -60,7 +123,8 @@ def with_fitted_posterior(launch: Launch, bundle: PredictorBundle | None, args: 
 
 def server_facts() -> ServerFacts:
     """Model and draft of this server, as its records name them."""
-    spec, serving = get_spec(), get_serving()
+    spec: SpeculationOptions = get_spec()
+    serving: ServingOptions = get_serving()
     info = {
         "served_model_name": serving.served_model_name,
         "speculative_algorithm": spec.speculative_algorithm,
@@ -74,40 +138,9 @@ def server_facts() -> ServerFacts:
 
 def server_metrics() -> TokenizerMetrics | None:
     """Our metrics where the server exports any."""
-    return TokenizerMetrics() if get_observability().enable_metrics else None
+    observability: ObservabilityOptions = get_observability()
+    return TokenizerMetrics() if observability.enable_metrics else None
 
 
-def create_tokenized_object(
-    tokenized: Any, self: Any, obj: Any, input_text: str | None, input_ids: list[int] | None, *_rest: Any, **_named: Any
-) -> None:
-    """Hook after ``TokenizerManager._create_tokenized_object``; SGLang's health checks are nobody's workload."""
-    if _side is None or not isinstance(obj, GenerateReqInput):
-        return
-    if is_health_check_generate_req(obj):  # told by the rid alone, which any client may choose
-        _side.pass_by(tokenized)
-    else:
-        _side.on_tokenized(tokenized, self.tokenizer, obj, input_text, input_ids)
-
-
-def update_request_meta_info(
-    original: Callable[..., None],
-    self: Any,
-    meta_info: dict[str, Any],
-    state: Any,
-    customized_info: dict[str, Any],
-    index: int,
-    finish_reason: dict[str, Any] | None,
-) -> None:
-    """Hook around ``TokenizerManager.update_request_meta_info``."""
-    ours = customized_info.get(META_KEY)
-    if ours is not None:
-        customized_info = {key: value for key, value in customized_info.items() if key != META_KEY}
-    original(self, meta_info, state, customized_info, index, finish_reason)
-    if ours is not None and ours[index] and _side is not None:
-        _side.on_finished(meta_info, state.obj, ours[index][-1], finish_reason)
-
-
-HOOKS: dict[str, Callable[..., Any]] = {
-    "_create_tokenized_object": create_tokenized_object,
-    "update_request_meta_info": update_request_meta_info,
-}
+#: The hooks of this process.
+HOOKS = TokenizerHooks()

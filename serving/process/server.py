@@ -1,6 +1,8 @@
 """A real SGLang server as a context manager: started, awaited, stopped, and nothing of it left running."""
 
 import os
+import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,13 +18,9 @@ import psutil
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.cpu import launch
 from laps_sd.serving.process.log import telling_line
-from laps_sd.serving.process.ports import free_port, require_free
-from laps_sd.serving.process.speculation import Speculation, speculation_args
-
-__all__ = ["Progress", "SglangServer", "Speculation", "free_port", "require_free", "speculation_args"]
 
 #: Called while waiting, with the seconds waited so far.
-Progress = Callable[[float], None]
+OnWaiting = Callable[[float], None]
 
 _SUPERVISE = Path(__file__).with_name("supervise.py")
 _OURS = {"--host", "--port", "--model-path", "--model"}
@@ -156,7 +154,7 @@ class SglangServer:
         except httpx.HTTPError:
             return False
 
-    def wait_ready(self, timeout: float = 600.0, progress: Progress | None = None) -> Self:
+    def wait_ready(self, timeout: float = 600.0, progress: OnWaiting | None = None) -> Self:
         """Wait until the server generates; ``progress`` is called a few times a second.
 
         Raises
@@ -246,3 +244,29 @@ def _kill_tree(pid: int) -> None:
             process.kill()
     except psutil.NoSuchProcess:
         pass
+
+
+def free_port() -> int:
+    """A port that is free now, below the range from which the kernel takes the ports of outgoing connections."""
+    for port in random.SystemRandom().sample(range(20000, 32000), 200):
+        if _bindable(port):
+            return port
+    raise WorkError("no free TCP port between 20000 and 32000 on 127.0.0.1")
+
+
+def require_free(port: int) -> None:
+    """Raise :class:`WorkError` when the port is in use, :class:`InputError` when there is no such port."""
+    if not 0 < port < 65536:
+        raise InputError(f"{port} is no TCP port; choose one from 1 to 65535")
+    if not _bindable(port):
+        raise WorkError(f"port {port} is in use on 127.0.0.1; stop what listens there or choose another port")
+
+
+def _bindable(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from laps_sd.errors import WorkError
-from laps_sd.serving.process.server import SglangServer, speculation_args
+from laps_sd.serving.process.server import SglangServer
+from laps_sd.serving.process.speculation import speculation_args
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 

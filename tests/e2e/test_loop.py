@@ -10,7 +10,8 @@ import yaml
 from laps_sd.data import RequestRecord, read_records
 from laps_sd.data.prompts import generate_prompts
 from laps_sd.serving.bench.load import send_load, workload
-from laps_sd.serving.process.server import SglangServer, speculation_args
+from laps_sd.serving.process.server import SglangServer
+from laps_sd.serving.process.speculation import speculation_args
 from laps_sd.training import train
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(3600)]

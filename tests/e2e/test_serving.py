@@ -18,7 +18,8 @@ from laps_sd.predictors import fit_bundle
 from laps_sd.serving.bench.load import LoadRequest, LoadResult, send_load
 from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.cpu.model import draft_model
-from laps_sd.serving.process.server import SglangServer, speculation_args
+from laps_sd.serving.process.server import SglangServer
+from laps_sd.serving.process.speculation import speculation_args
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 

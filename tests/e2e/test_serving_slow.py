@@ -15,7 +15,8 @@ import yaml
 from laps_sd.data.prompts import generate_prompts
 from laps_sd.serving.bench.load import LoadRequest, LoadResult, send_load, workload
 from laps_sd.serving.cpu.model import draft_model
-from laps_sd.serving.process.server import SglangServer, speculation_args
+from laps_sd.serving.process.server import SglangServer
+from laps_sd.serving.process.speculation import speculation_args
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(3600)]
 

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from laps_sd.cli import app
 from laps_sd.errors import InputError
 from laps_sd.scheduler import PosteriorSettings, Settings
-from laps_sd.serving.config import ServingConfig, load_config, parse_config
-from laps_sd.serving.config_text import as_yaml, field_meanings
+from laps_sd.serving.config import ServingConfig, as_yaml, field_meanings, load_config, parse_config
 
 
 def test_no_file_is_the_defaults() -> None:

@@ -15,8 +15,8 @@ from laps_sd.predictors import fit_bundle
 from laps_sd.predictors.acceptance.predictor import PromptAcceptance
 from laps_sd.scheduler import CostModel, PosteriorSettings
 from laps_sd.serving.config import ServingConfig
+from laps_sd.serving.flags import ACTIVE_ENV
 from laps_sd.serving.launch import Launch, load_bundle, read_launch
-from laps_sd.serving.names import ACTIVE_ENV
 
 RECORDS = [
     RequestRecord(

@@ -47,7 +47,7 @@ def test_without_the_flag_two_hooks_are_registered_and_nothing_is_imported() -> 
     server_args = "sglang.srt.server_args.ServerArgs."
     assert seen["hooks"] == [server_args + "add_cli_args", server_args + "from_cli_args"]
     assert seen["modules"] == [
-        "laps_sd", "laps_sd.serving", "laps_sd.serving.flags", "laps_sd.serving.names", "laps_sd.serving.plugin",
+        "laps_sd", "laps_sd.serving", "laps_sd.serving.flags", "laps_sd.serving.plugin",
         "laps_sd.serving.refuse",
     ]  # fmt: skip
     assert seen["heavy"] == []
@@ -56,7 +56,7 @@ def test_without_the_flag_two_hooks_are_registered_and_nothing_is_imported() -> 
 
 METRICS_IN_TWO_PROCESSES = """
 import json, os, sys, subprocess
-import laps_sd.serving.metrics, laps_sd.serving.tokenizer_side, laps_sd.serving.scheduler_side
+import laps_sd.serving.metrics, laps_sd.serving.requests.tokenizer_side, laps_sd.serving.requests.scheduler_side
 too_early = "prometheus_client" in sys.modules
 folder = sys.argv[1] if len(sys.argv) > 1 else os.environ["FOLDER"]
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # as SGLang does, after plugins were loaded

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from laps_sd.serving import plugin
-from laps_sd.serving.flags import flags_alone
-from laps_sd.serving.names import ACTIVE_ENV, DISABLE_ENV
+from laps_sd.serving.flags import ACTIVE_ENV, DISABLE_ENV, flags_alone
 from laps_sd.serving.preflight import refusal
 
 Parse = Callable[..., Namespace]

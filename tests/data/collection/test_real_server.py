@@ -24,7 +24,8 @@ def metrics_folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def server(metrics_folder):
     from laps_sd.serving.cpu.model import demo_model
-    from laps_sd.serving.process.server import SglangServer, speculation_args
+    from laps_sd.serving.process.server import SglangServer
+    from laps_sd.serving.process.speculation import speculation_args
 
     export = ["--enable-metrics", "--export-metrics-to-file", "--export-metrics-to-file-dir", str(metrics_folder)]
     with SglangServer([*speculation_args("ngram"), *export], cpu=True, model=demo_model()) as running:

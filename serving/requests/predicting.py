@@ -15,7 +15,8 @@ from typing import Literal, Protocol
 from laps_sd.data import PromptRequest
 from laps_sd.scheduler import Prediction
 
-Reason = Literal["", "no bundle", "busy", "slow", "failed"]
+#: Why a request goes without a prediction; empty where it has one.
+UnpredictedReason = Literal["", "no bundle", "busy", "slow", "failed"]
 
 
 class Bundle(Protocol):
@@ -42,7 +43,7 @@ class Outcome:
     """
 
     prediction: Prediction | None = None
-    reason: Reason = ""
+    reason: UnpredictedReason = ""
     seconds: float | None = None
     error: BaseException | None = None
 

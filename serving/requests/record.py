@@ -6,25 +6,34 @@ import logging
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.data.records.writing import to_json_line
 from laps_sd.errors import InputError
 from laps_sd.serving.config import RecordConfig
-from laps_sd.serving.failure_log import FailureLog
-from laps_sd.serving.trace_file import TraceFile
-
-if TYPE_CHECKING:
-    from laps_sd.serving.tokenizer_side import ServerFacts
+from laps_sd.serving.engine import MetaInfo
+from laps_sd.serving.requests.exchange import Measurements
+from laps_sd.serving.requests.failure_log import FailureLog
+from laps_sd.serving.requests.trace_file import TraceFile
 
 logger = logging.getLogger(__name__)
 
 _WAITING = 10_000  # lines between the server and the disk …
 _WAITING_BYTES = 64e6  # … and together so large; what is more is dropped and counted
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between two tries to write what the disk did not take
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a prediction and a record say about the server: the values of `laps_sd.data.RequestRecord`."""
+
+    model: str | None = None
+    draft: str | None = None
+    max_correct_drafts: int | None = None
 
 
 class Recorder:
@@ -164,13 +173,13 @@ class Recorder:
         self._on_lost(count)
 
 
-def record_of(
-    meta: Mapping[str, Any],
+def finished_record(
+    meta: MetaInfo,
     request: PromptRequest,
-    measured: Mapping[str, Any],
+    measured: Measurements,
     *,
     finish_reason: Literal["stop", "length", "abort"],
-    facts: "ServerFacts",
+    facts: ServerFacts,
     arrival_s: float,
     e2e_s: float,
     prompt: str | None,
@@ -180,13 +189,25 @@ def record_of(
 
     Parameters
     ----------
-    meta : mapping
+    meta : MetaInfo
         SGLang's ``meta_info``.
-    measured : mapping
-        What the scheduler process measured: ``queue_s``, ``ttft_s`` and the steps' drafts, each where known. What had
-        a limit of 0 there is not to be recorded.
+    request : PromptRequest
+        What was known of it at its arrival.
+    measured : Measurements
+        What the scheduler process measured, where it did. What had a limit of 0 there is not to be recorded.
+    finish_reason : str
+        How it ended.
+    facts : ServerFacts
+        The server.
+    arrival_s, e2e_s : float
+        Seconds from the start of the record to its arrival, and from there to its end.
+    prompt, group : str or None
+        See `Recorder.prompt_fields`.
     """
-    histogram = measured.get("correct_drafts_histogram")
+    histogram = lengths = drafts = None
+    if "correct_drafts_histogram" in measured:
+        histogram = tuple(measured["correct_drafts_histogram"])
+        lengths, drafts = tuple(measured["accept_lengths"]), tuple(measured["draft_lengths"])
     return RequestRecord(
         request_id=meta["id"],
         prompt=prompt,
@@ -200,9 +221,9 @@ def record_of(
         draft=facts.draft,
         max_correct_drafts=facts.max_correct_drafts,
         verify_steps=None if histogram is None else sum(histogram),
-        correct_drafts_histogram=None if histogram is None else tuple(histogram),
-        accept_lengths=None if histogram is None else tuple(measured["accept_lengths"]),
-        draft_lengths=None if histogram is None else tuple(measured["draft_lengths"]),
+        correct_drafts_histogram=histogram,
+        accept_lengths=lengths,
+        draft_lengths=drafts,
         arrival_s=arrival_s,
         queue_s=measured.get("queue_s"),
         ttft_s=measured.get("ttft_s"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laps_sd.scheduler import Settings
 from laps_sd.serving.config import HintsConfig
-from laps_sd.serving.hints import NO_HINTS, Hints, apply_hints, read_hints
+from laps_sd.serving.requests.hints import NO_HINTS, Hints, apply_hints, read_hints
 
 CONFIG = HintsConfig(max_output_tokens=1000, max_priority=5)
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from laps_sd.errors import InputError
+from laps_sd.serving.flags import SUPPORTED_SGLANG
 from laps_sd.serving.hooks.check import check_version, difference, installed_sglang
 from laps_sd.serving.hooks.targets import ALL_TARGETS, ARGUMENT_TARGETS, SCHEDULER_TARGETS, TOKENIZER_TARGETS, Target
-from laps_sd.serving.names import SUPPORTED_SGLANG
 from laps_sd.serving.preflight import check_sglang
 
 
@@ -22,18 +22,17 @@ def test_the_installed_sglang_has_what_the_table_says(sglang: ModuleType, target
 
 
 def test_every_hook_stands_in_the_table_and_every_entry_has_its_hook(sglang: ModuleType) -> None:
-    from laps_sd.serving.hooks import scheduler as scheduler_hooks
-    from laps_sd.serving.hooks import tokenizer as tokenizer_hooks
-    from laps_sd.serving.hooks.install import short_name
+    from laps_sd.serving.hooks.scheduler import SchedulerHooks
+    from laps_sd.serving.hooks.tokenizer import TokenizerHooks
 
-    assert {short_name(t) for t in SCHEDULER_TARGETS} == set(scheduler_hooks.HOOKS)
-    assert {short_name(t) for t in TOKENIZER_TARGETS} == set(tokenizer_hooks.HOOKS)
-    assert {short_name(t) for t in ARGUMENT_TARGETS} == {"add_cli_args", "from_cli_args"}
+    assert {t.name for t in SCHEDULER_TARGETS} == set(SchedulerHooks().table)
+    assert {t.name for t in TOKENIZER_TARGETS} == set(TokenizerHooks().table)
+    assert {t.name for t in ARGUMENT_TARGETS} == {"add_cli_args", "from_cli_args"}
 
 
 def test_no_two_entries_are_the_same_and_each_says_why() -> None:
     assert len({(t.path, t.kind) for t in ALL_TARGETS}) == len(ALL_TARGETS)
-    assert all(t.why and (t.names or t.kind == "call") for t in ALL_TARGETS)
+    assert all(t.why and (t.names or t.kind in ("call", "class")) for t in ALL_TARGETS)
 
 
 def test_a_changed_signature_refuses_to_start(sglang: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +61,7 @@ def test_a_removed_function_or_attribute_is_named(sglang: ModuleType, monkeypatc
     assert difference(missing) == "no attribute no_such_thing"
 
 
-def test_a_caller_bears_new_parameters_with_defaults_only(sglang: ModuleType) -> None:
+def test_new_parameters_with_defaults_do_not_disturb_a_caller(sglang: ModuleType) -> None:
     path = "sglang.srt.managers.schedule_batch.ScheduleBatch.release_req"
     assert difference(Target(path, "call", ("self", "idx", "remaing_req_count"), "test")) is None
     assert difference(Target(path, "call", ("self", "idx"), "test")) is not None

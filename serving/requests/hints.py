@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from laps_sd.scheduler import Prediction, Settings, SurvivalCurve
 from laps_sd.serving.config import HintsConfig
-from laps_sd.serving.names import HINT_KEY
+from laps_sd.serving.flags import HINT_KEY
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from laps_sd.data import PromptRequest
-from laps_sd.serving.predicting import TimedPredictor
+from laps_sd.serving.requests.predicting import TimedPredictor
 
 REQUEST = PromptRequest(prompt="Hello")
 

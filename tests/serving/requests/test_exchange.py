@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from laps_sd.serving.names import WIRE_KEY
-from laps_sd.serving.wire import Carried, load_onto, read_wire, take_off
+from laps_sd.serving.flags import WIRE_KEY
+from laps_sd.serving.requests.exchange import Attachment, attach, detach, read_wire
 
 
 def test_what_is_loaded_is_taken_off(prediction: Any) -> None:
     params = SimpleNamespace(custom_params={"thinking_budget": 9})
-    load_onto(params, Carried(prediction(80), 3, hinted=True))
-    carried = take_off(params)
+    attach(params, Attachment(prediction(80), 3, hinted=True))
+    carried = detach(params)
     assert (carried.priority, carried.hinted) == (3, True)
     assert carried.prediction is not None
     assert carried.prediction.length.mean() == pytest.approx(prediction(80).length.mean(), rel=1e-3)
@@ -21,31 +21,31 @@ def test_what_is_loaded_is_taken_off(prediction: Any) -> None:
 
 def test_nothing_is_left_where_the_client_sent_nothing(prediction: Any) -> None:
     params = SimpleNamespace(custom_params=None)
-    load_onto(params, Carried(prediction(80)))
-    take_off(params)
+    attach(params, Attachment(prediction(80)))
+    detach(params)
     assert params.custom_params is None
 
 
 def test_the_clients_own_dict_is_never_changed(prediction: Any) -> None:
     own = {"a": 1}
     params = SimpleNamespace(custom_params=own)
-    load_onto(params, Carried(prediction(80)))
+    attach(params, Attachment(prediction(80)))
     assert own == {"a": 1}, "requests of one batch share it"
 
 
 def test_a_client_cannot_bring_a_prediction_of_its_own(prediction: Any) -> None:
     forged = {WIRE_KEY: {**prediction(1).to_wire(), "priority": 99}}
     params = SimpleNamespace(custom_params=forged)
-    load_onto(params, Carried())
-    assert take_off(params) == Carried()
+    attach(params, Attachment())
+    assert detach(params) == Attachment()
 
 
 @pytest.mark.parametrize("own", ["", "text", 0, 7, False, [], [1], [["a", 1]]])
 def test_what_is_no_dict_is_left_as_it_is(prediction: Any, own: Any) -> None:
     params = SimpleNamespace(custom_params=own)
-    assert load_onto(params, Carried(prediction(80))) is False
+    assert attach(params, Attachment(prediction(80))) is False
     assert params.custom_params is own
-    assert take_off(params) == Carried()
+    assert detach(params) == Attachment()
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_what_is_no_dict_is_left_as_it_is(prediction: Any, own: Any) -> None:
     ],
 )
 def test_damaged_numbers_count_as_none(wire: object) -> None:
-    assert read_wire(wire) == Carried()
+    assert read_wire(wire) == Attachment()
 
 
 def test_lists_stay_small_enough_for_custom_params(prediction: Any) -> None:
     params = SimpleNamespace(custom_params=None)
-    load_onto(params, Carried(prediction(300)))
+    attach(params, Attachment(prediction(300)))
     wire = params.custom_params[WIRE_KEY]
     assert all(isinstance(v, (int, float, list)) for v in wire.values())
     assert max(len(v) for v in wire.values() if isinstance(v, list)) <= 40

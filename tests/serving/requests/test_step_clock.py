@@ -3,7 +3,7 @@
 import pytest
 
 from laps_sd.scheduler import CostModel
-from laps_sd.serving.step_clock import ASSUMED, StepClock
+from laps_sd.serving.requests.step_clock import ASSUMED, StepClock
 
 
 def serve(clock: StepClock, steps: int, step_s: float = 0.02, prompts: tuple[int, ...] = (100, 1000, 1)) -> float:

@@ -11,10 +11,10 @@ import pytest
 
 from laps_sd.data import PromptRequest, read_records
 from laps_sd.serving.config import ServingConfig
+from laps_sd.serving.flags import META_KEY, WIRE_KEY
 from laps_sd.serving.launch import Launch
-from laps_sd.serving.names import META_KEY, WIRE_KEY
-from laps_sd.serving.tokenizer_side import ServerFacts, TokenizerSide
-from laps_sd.serving.wire import take_off
+from laps_sd.serving.requests.exchange import detach
+from laps_sd.serving.requests.tokenizer_side import ServerFacts, TokenizerSide
 
 
 class Bundle:
@@ -71,7 +71,7 @@ def arrive(side: TokenizerSide, text: str | None = "Hello", ids: list[int] | Non
 def test_a_request_leaves_with_its_prediction(prediction: Any) -> None:
     bundle = Bundle(prediction(40))
     request, obj = arrive(make(bundle))
-    carried = take_off(request.sampling_params)
+    carried = detach(request.sampling_params)
     assert carried.prediction is not None
     assert bundle.asked == [PromptRequest("Hello", prompt_tokens=3, max_new_tokens=64, temperature=0.0, model="model")]
     assert bundle.server == [{"draft": "NGRAM", "max_correct_drafts": 7}]
@@ -94,7 +94,7 @@ def test_without_a_prediction_the_request_goes_on_and_is_counted(bundle: Any, te
     counts = Counts()
     request = tokenized()
     make(bundle, counts).on_tokenized(request, None, SimpleNamespace(), text, None)
-    assert take_off(request.sampling_params).prediction is None
+    assert detach(request.sampling_params).prediction is None
     assert ("unpredicted", reason) in counts.seen
 
 
@@ -122,7 +122,7 @@ def test_a_tokenizer_that_fails_fails_no_request(prediction: Any) -> None:
 
     counts, request = Counts(), tokenized()
     make(Bundle(prediction(5)), counts).on_tokenized(request, Broken(), SimpleNamespace(), None, [1, 2])
-    assert take_off(request.sampling_params).prediction is None
+    assert detach(request.sampling_params).prediction is None
     assert ("unpredicted", "failed") in counts.seen
 
 
@@ -130,7 +130,7 @@ def test_hints_travel_and_bad_ones_are_counted(prediction: Any) -> None:
     counts = Counts()
     side = make(Bundle(prediction(400)), counts)
     request, _ = arrive(side, custom_params={"laps_sd": {"expected_output_tokens": 10, "priority": 3}})
-    carried = take_off(request.sampling_params)
+    carried = detach(request.sampling_params)
     assert carried.priority == 3
     assert carried.prediction is not None
     assert carried.prediction.length.mean() < 20
@@ -155,7 +155,7 @@ def test_the_priority_field_is_bounded_or_ignored_as_configured(hints: Any, said
 def test_a_forged_prediction_is_overwritten(prediction: Any) -> None:
     forged = {WIRE_KEY: prediction(1).to_wire()}
     request, _ = arrive(make(Bundle(prediction(400))), custom_params=forged)
-    carried = take_off(request.sampling_params)
+    carried = detach(request.sampling_params)
     assert carried.prediction is not None
     assert carried.prediction.length.mean() > 300
 
@@ -173,7 +173,7 @@ def test_parameters_that_are_no_dict_fail_no_request(prediction: Any, own: Any) 
 def test_a_forged_prediction_is_gone_even_when_everything_fails(prediction: Any) -> None:
     side = TokenizerSide(None, Launch(None, ServingConfig()), lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     request, _ = arrive(side, custom_params={WIRE_KEY: prediction(1).to_wire(), "a": 1})
-    assert take_off(request.sampling_params).prediction is None
+    assert detach(request.sampling_params).prediction is None
     assert request.sampling_params.custom_params == {"a": 1}
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from laps_sd.scheduler import make_policy
-from laps_sd.serving.scheduler_side import SchedulerSide
-from laps_sd.serving.wire import Carried
+from laps_sd.serving.requests.exchange import Attachment
+from laps_sd.serving.requests.scheduler_side import SchedulerSide
 
 Make = Callable[..., Any]
 
@@ -15,7 +15,7 @@ def trust_after(make_req: Make, prediction: Make, *, hinted: bool) -> float:
     side = SchedulerSide(make_policy("laps-sd", slots=2))
     for i in range(64):
         req = make_req(f"r{i}", limit=1000)
-        side.track(req, Carried(prediction(600 - 9 * i), hinted=hinted))
+        side.on_received(req, Attachment(prediction(600 - 9 * i), hinted=hinted))
         side.rank([req])
         side.on_admit(req)
         for _ in range(1 + i):
@@ -35,7 +35,7 @@ def test_wrong_hints_cost_predictions_no_trust(make_req: Make, prediction: Make)
 def test_a_hinted_request_is_ranked_by_its_hint(make_req: Make, prediction: Make) -> None:
     side = SchedulerSide(make_policy("laps-sd"))
     queue = [make_req("long"), make_req("short")]
-    side.track(queue[0], Carried(prediction(90)))
-    side.track(queue[1], Carried(prediction(10), hinted=True))
+    side.on_received(queue[0], Attachment(prediction(90)))
+    side.on_received(queue[1], Attachment(prediction(10), hinted=True))
     side.rank(queue)
     assert [req.rid for req in queue] == ["short", "long"]

@@ -1,22 +1,57 @@
-"""The scheduler process's part: one policy object, one state per request, no SGLang import.
+"""The scheduler process's part: one policy object, one record per request, no SGLang import.
 
 Requests are SGLang's ``Req`` objects, of which only plain attributes are read; ours hangs on each as ``req.laps_sd``.
 Every tensor-parallel rank runs this for itself on the same requests: no clock and no random number enters an order.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal
+from typing import Literal
 
 from laps_sd.scheduler import Policy, RequestState, new_request
+from laps_sd.serving.engine import Req
 from laps_sd.serving.metrics import SchedulerMetrics
-from laps_sd.serving.tracked import Tracked, fields_of, measured_of
-from laps_sd.serving.wire import Carried
+from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields
 
 #: Why a request lost its slot: a waiting one took it, took its KV tokens, or SGLang ran out of KV while decoding.
-Reason = Literal["slots", "kv", "retraction"]
+PreemptionReason = Literal["slots", "kv", "retraction"]
 
 _LOOK_EVERY = 32  # rounds between two looks for running requests that are gone
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class SchedulerRequest:
+    """Our record of one request in the scheduler process; hangs on SGLang's ``Req`` as ``laps_sd``.
+
+    Attributes
+    ----------
+    arrival : int
+        Number in the order of arrival; SGLang re-stamps its own at every preemption.
+    attachment : Attachment
+        What the tokenizer process sent along.
+    state : RequestState or None
+        From the moment it first waits.
+    step_tokens : int
+        Tokens that its decode steps emitted (the prefill's first token is not among them).
+    proposed : bool
+        Whether any of its steps had drafts to verify.
+    accept_lengths, draft_lengths : list of int
+        Tokens of each verify step and drafts proposed in it; kept only for the record.
+    received_s, queue_s, ttft_s : float or None
+        Seconds on this process's clock, and waits after it; for the record, never for a rank.
+    """
+
+    arrival: int
+    attachment: Attachment
+    state: RequestState | None = None
+    step_tokens: int = 0
+    proposed: bool = False
+    accept_lengths: list[int] = field(default_factory=list)
+    draft_lengths: list[int] = field(default_factory=list)
+    received_s: float = field(default_factory=perf_counter)
+    queue_s: float | None = None
+    ttft_s: float | None = None
 
 
 class SchedulerSide:
@@ -45,7 +80,7 @@ class SchedulerSide:
         max_correct_drafts: int | None = None,
         low_priority_first: bool = False,
         keep_steps: bool = False,
-        in_flight: Callable[[], Iterable[Any]] | None = None,
+        in_flight: Callable[[], Iterable[Req]] | None = None,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.policy = policy
@@ -62,31 +97,31 @@ class SchedulerSide:
 
     # --- the life of a request --------------------------------------------------------------------------------
 
-    def track(self, req: Any, carried: Carried) -> None:
+    def on_received(self, req: Req, attachment: Attachment) -> None:
         """A request was received: give it the next arrival number."""
         self._arrivals += 1
-        req.laps_sd = Tracked(self._arrivals, carried)
-        if carried.prediction is not None:
-            carried.prediction.length.gittins()  # fills the curve's tables here instead of in a scheduling round
+        req.laps_sd = SchedulerRequest(self._arrivals, attachment)
+        if attachment.prediction is not None:
+            attachment.prediction.length.gittins()  # fills the curve's tables here instead of in a scheduling round
 
-    def state_of(self, req: Any) -> RequestState:
+    def state_of(self, req: Req) -> RequestState:
         """State of a request, made when it first waits: only then are its prompt and its cap final."""
-        tracked: Tracked = req.laps_sd
-        if tracked.state is None:
-            tracked.state = new_request(
-                tracked.arrival,
+        ours: SchedulerRequest = req.laps_sd
+        if ours.state is None:
+            ours.state = new_request(
+                ours.arrival,
                 len(req.origin_input_ids),
                 settings=self.policy.settings,
-                prediction=tracked.carried.prediction,
-                hinted=tracked.carried.hinted,
+                prediction=ours.attachment.prediction,
+                hinted=ours.attachment.hinted,
                 max_new_tokens=req.sampling_params.max_new_tokens,
-                priority=tracked.carried.priority if req.priority is None else self._priority_sign * req.priority,
+                priority=ours.attachment.priority if req.priority is None else self._priority_sign * req.priority,
                 cached_tokens=req.num_matched_prefix_tokens,
                 max_correct_drafts=self._max_correct_drafts,
             )
-        return tracked.state
+        return ours.state
 
-    def rank(self, queue: list[Any]) -> None:
+    def rank(self, queue: list[Req]) -> None:
         """Sort SGLang's waiting queue in place; a scheduling round begins."""
         started = perf_counter()
         self.policy.start_round()
@@ -100,7 +135,7 @@ class SchedulerSide:
             if self._metrics.due():
                 self._show(self._metrics)
 
-    def on_admit(self, req: Any) -> None:
+    def on_admit(self, req: Req) -> None:
         """The request got a slot; ``req.prefix_len`` of its context is cached."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
@@ -109,13 +144,13 @@ class SchedulerSide:
         self._running[state.arrival] = state
         before = state.recomputed_tokens
         self.policy.on_admit(state)
-        tracked: Tracked = req.laps_sd
-        if tracked.queue_s is None:
-            tracked.queue_s = perf_counter() - tracked.received_s
+        ours: SchedulerRequest = req.laps_sd
+        if ours.queue_s is None:
+            ours.queue_s = perf_counter() - ours.received_s
         if self._metrics is not None:
             self._metrics.recomputed(state.recomputed_tokens - before)
 
-    def on_preempt(self, req: Any, cached_tokens: int, reason: Reason) -> None:
+    def on_preempt(self, req: Req, cached_tokens: int, reason: PreemptionReason) -> None:
         """The request lost its slot, by us or by a retraction; ``cached_tokens`` of its context stay cached."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
@@ -125,21 +160,21 @@ class SchedulerSide:
         if self._metrics is not None:
             self._metrics.preempted(reason)
 
-    def on_step(self, req: Any, correct: int, proposed: int, tokens: int) -> None:
+    def on_step(self, req: Req, correct: int, proposed: int, tokens: int) -> None:
         """One verify step (or plain decode step: 0 of 0) of the request is about to append ``tokens`` tokens."""
-        tracked: Tracked = req.laps_sd
+        ours: SchedulerRequest = req.laps_sd
         state = self.state_of(req)
         state.generated = len(req.output_ids)  # the prefill's first token comes without a step
-        tracked.step_tokens += tokens
-        tracked.proposed = tracked.proposed or proposed > 0
-        if tracked.ttft_s is None:  # SGLang stamps the end of the first prefill, on the same clock
-            tracked.ttft_s = max(req.time_stats.prefill_finished_time - tracked.received_s, 0.0)
+        ours.step_tokens += tokens
+        ours.proposed = ours.proposed or proposed > 0
+        if ours.ttft_s is None:  # SGLang stamps the end of the first prefill, on the same clock
+            ours.ttft_s = max(req.time_stats.prefill_finished_time - ours.received_s, 0.0)
         if self._keep_steps:
-            tracked.accept_lengths.append(correct + 1)
-            tracked.draft_lengths.append(proposed)
+            ours.accept_lengths.append(correct + 1)
+            ours.draft_lengths.append(proposed)
         self.policy.on_step(state, correct, proposed, tokens)
 
-    def on_finish(self, req: Any, *, cut: bool) -> dict[str, Any]:
+    def on_finish(self, req: Req, *, cut: bool) -> ResponseFields:
         """The request ended, by itself or ``cut`` (limit reached, aborted); return its fields for the response."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
@@ -151,12 +186,12 @@ class SchedulerSide:
             self.policy.on_finish(state)
         if self._metrics is not None and not (self._waiting or self._running):
             self._show(self._metrics)  # nobody ranks an empty queue, and the gauges would keep what they said last
-        fields = fields_of(req.laps_sd, state)
+        fields = _response_fields(req.laps_sd, state)
         if self._keep_steps:
-            fields["measured"] = measured_of(req.laps_sd, state)
+            fields["measured"] = _measurements(req.laps_sd, state)
         return fields
 
-    def _waiting_state(self, req: Any) -> RequestState:
+    def _waiting_state(self, req: Req) -> RequestState:
         state = self.state_of(req)
         if state.arrival not in self._waiting:
             if state.running:  # SGLang retracted it by itself
@@ -166,7 +201,7 @@ class SchedulerSide:
                 self._waiting[state.arrival] = state
         return state
 
-    def _forget_vanished(self, queue: Sequence[Any]) -> None:
+    def _forget_vanished(self, queue: Sequence[Req]) -> None:
         """Aborted in the queue: SGLang tells nobody."""
         here = {req.laps_sd.arrival for req in queue}
         for arrival in [number for number in self._waiting if number not in here]:
@@ -191,22 +226,60 @@ class SchedulerSide:
 
     # --- questions --------------------------------------------------------------------------------------------
 
-    def victim(self, candidate: Any, running: Sequence[Any]) -> Any | None:
+    def predicted(self, req: Req) -> bool:
+        """Whether the request's length was predicted, or told by its client."""
+        ours: SchedulerRequest = req.laps_sd
+        return ours.attachment.prediction is not None
+
+    def victim(self, candidate: Req, running: Sequence[Req]) -> Req | None:
         """Running request that gives way to ``candidate``, or None."""
         return self.policy.victim(self.state_of(candidate), running, self.state_of)
 
-    def may_pass(self, blocked: Any) -> bool:
+    def may_pass(self, blocked: Req) -> bool:
         """Whether requests behind ``blocked``, for which there is no KV room, may be tried."""
         return self.policy.may_pass(self.state_of(blocked))
 
-    def reserve_tokens(self, req: Any) -> int:
+    def reserve_tokens(self, req: Req) -> int:
         """KV tokens that admission keeps free for what a running request has still to produce."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         return self.policy.reserve_tokens(state)
 
-    def keep_order(self, reqs: Sequence[Any]) -> list[int]:
+    def keep_order(self, reqs: Sequence[Req]) -> list[int]:
         """Indices of running requests, the one to keep first: retraction takes from the end."""
         for req in reqs:
             self.policy.place(self.state_of(req))
         return sorted(range(len(reqs)), key=lambda i: self.state_of(reqs[i]).key)
+
+
+def _response_fields(ours: SchedulerRequest, state: RequestState) -> ResponseFields:
+    """Per-request fields of the response; None where there is nothing to say."""
+    prediction = ours.attachment.prediction
+    return {
+        "predicted_tokens": None if prediction is None else prediction.length.mean(0, state.max_new_tokens),
+        "predicted_accept_length": None if prediction is None else prediction.accept_length,
+        "accept_length": ours.step_tokens / state.steps if ours.proposed else None,
+        "steps": state.steps,
+        "level": state.queue,
+        "preemptions": state.preemptions,
+        "recomputed_tokens": state.recomputed_tokens,
+        "priority": state.priority,
+    }
+
+
+def _measurements(ours: SchedulerRequest, state: RequestState) -> Measurements:
+    """What only this process knows of a finished request, for its record."""
+    measured: Measurements = {
+        "queue_s": ours.queue_s,
+        "ttft_s": ours.ttft_s,
+        # SGLang warms the prefix of several samples (n > 1) with a copy whose limit is 0: only here is that seen.
+        "max_new_tokens": state.max_new_tokens,
+    }
+    if ours.proposed:
+        histogram = [0] * max(ours.accept_lengths)
+        for accepted in ours.accept_lengths:
+            histogram[accepted - 1] += 1
+        measured["correct_drafts_histogram"] = histogram
+        measured["accept_lengths"] = ours.accept_lengths
+        measured["draft_lengths"] = ours.draft_lengths
+    return measured

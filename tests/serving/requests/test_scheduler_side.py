@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laps_sd.scheduler import make_policy
-from laps_sd.serving.scheduler_side import SchedulerSide
-from laps_sd.serving.wire import Carried
+from laps_sd.serving.requests.exchange import Attachment
+from laps_sd.serving.requests.scheduler_side import SchedulerSide
 
 Make = Callable[..., Any]
 
@@ -24,7 +24,7 @@ def side() -> SchedulerSide:
 def arrive(side: SchedulerSide, make_req: Make, prediction: Make) -> Make:
     def one(rid: str, tokens: float | None = None, hint: int = 0, **kwargs: Any) -> Any:
         req = make_req(rid, **kwargs)
-        side.track(req, Carried(None if tokens is None else prediction(tokens), hint))
+        side.on_received(req, Attachment(None if tokens is None else prediction(tokens), hint))
         return req
 
     return one
@@ -56,8 +56,8 @@ def test_the_priority_field_is_respected_in_either_direction(
 ) -> None:
     side = SchedulerSide(make_policy("laps-sd"), low_priority_first=low_first)
     low, high = make_req("low", priority=1), make_req("high", priority=9)
-    side.track(low, Carried(prediction(10)))
-    side.track(high, Carried(prediction(90)))
+    side.on_received(low, Attachment(prediction(10)))
+    side.on_received(high, Attachment(prediction(90)))
     assert order(side, low, high) == expected
 
 
@@ -125,7 +125,7 @@ def test_a_running_request_that_sglang_dropped_is_forgotten_at_the_second_look(m
     side = SchedulerSide(make_policy("laps-sd", slots=2), in_flight=lambda: in_flight)
     keep, gone, waits = make_req("keep"), make_req("gone"), make_req("waits")
     for req in (keep, gone, waits):
-        side.track(req, Carried())
+        side.on_received(req, Attachment())
     side.rank([keep, gone, waits])
     for req in (keep, gone):
         side.on_admit(req)
@@ -160,7 +160,7 @@ def test_the_gauges_say_nothing_once_nobody_is_left(make_req: Make) -> None:
     gauges: Any = Gauges()
     side = SchedulerSide(make_policy("laps-sd"), metrics=gauges)
     req = make_req("a")
-    side.track(req, Carried())
+    side.on_received(req, Attachment())
     side.rank([req])
     side.on_admit(req)
     side.on_finish(req, cut=False)
@@ -195,7 +195,7 @@ def test_every_rank_decides_alike(make_req: Make, prediction: Make) -> None:
         orders = []
         for i in range(60):
             req = make_req(f"r{i}", prompt=rng.randint(1, 50))
-            side.track(req, Carried(prediction(rng.randint(2, 90)) if rng.random() < 0.8 else None))
+            side.on_received(req, Attachment(prediction(rng.randint(2, 90)) if rng.random() < 0.8 else None))
             queue.append(req)
             side.rank(queue)
             orders.append([r.rid for r in queue])
@@ -229,7 +229,7 @@ def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rn
                 num_matched_prefix_tokens=0, sampling_params=SimpleNamespace(max_new_tokens=50),
                 time_stats=SimpleNamespace(prefill_finished_time=0.0),
             )  # fmt: skip
-            side.track(req, Carried())
+            side.on_received(req, Attachment())
             queue.append(req)
         elif event == "admit" and queue:
             req = queue.pop(0)
@@ -259,3 +259,13 @@ def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rn
     assert set(side._running) == set(policy._victims._members) == {req.laps_sd.arrival for req in running}
     assert set(policy._ranked._key_of) == {req.laps_sd.arrival for req in queue}
     assert len(policy._ranked._items) == len(queue)
+
+
+@pytest.mark.parametrize("limit", [0, 64])
+def test_the_record_is_told_the_real_limit(make_req: Callable[..., Any], limit: int) -> None:
+    side = SchedulerSide(make_policy("laps-sd"), keep_steps=True)
+    req = make_req("a", limit=limit)
+    side.on_received(req, Attachment())
+    side.rank([req])
+    side.on_admit(req)
+    assert side.on_finish(req, cut=True)["measured"]["max_new_tokens"] == limit

@@ -14,7 +14,8 @@ import pytest
 
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.process import server as process
-from laps_sd.serving.process.server import SglangServer, free_port, speculation_args
+from laps_sd.serving.process.server import SglangServer, free_port
+from laps_sd.serving.process.speculation import speculation_args
 
 #: A server with a child in a session of its own, as SGLang's may be, that ignores a polite end. Both write their pid.
 FAKE = """

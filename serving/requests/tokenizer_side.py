@@ -1,21 +1,23 @@
 """The tokenizer process's part, free of SGLang's types: predict, read hints, return fields, record what finished."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Literal, cast
 
 from laps_sd.data import PromptRequest, canonical
+from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.scheduler import Prediction
-from laps_sd.serving.failure_log import FailureLog
-from laps_sd.serving.hints import Hints, apply_hints, read_hints
+from laps_sd.serving.engine import FinishReason, MetaInfo, ReceivedRequest, SamplingParams, TokenizedRequest
+from laps_sd.serving.flags import META_KEY
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import TokenizerMetrics
-from laps_sd.serving.names import META_KEY
-from laps_sd.serving.predicting import Bundle, TimedPredictor
-from laps_sd.serving.record import Recorder, record_of
-from laps_sd.serving.wire import Carried, load_onto
+from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields, attach
+from laps_sd.serving.requests.failure_log import FailureLog
+from laps_sd.serving.requests.hints import Hints, apply_hints, read_hints
+from laps_sd.serving.requests.predicting import Bundle, TimedPredictor
+from laps_sd.serving.requests.record import Recorder, ServerFacts, finished_record
 
 logger = logging.getLogger(__name__)
 
@@ -24,20 +26,15 @@ _MIN_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What a prediction and a record say about the server: the values of `laps_sd.data.RequestRecord`."""
-
-    model: str | None = None
-    draft: str | None = None
-    max_correct_drafts: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A request between its arrival and its end; hangs on SGLang's request object as ``laps_sd``.
+class TokenizerRequest:
+    """Our record of a request in the tokenizer process; hangs on SGLang's request object as ``laps_sd``.
 
     Attributes
     ----------
+    request : PromptRequest or None
+        What was known at its arrival; None: it has no text.
+    prediction : Prediction or None
+        What goes to the scheduler.
     arrival_s : float
         Seconds since this side was made.
     hinted : bool
@@ -86,52 +83,57 @@ class TokenizerSide:
         self._started = perf_counter()
 
     def on_tokenized(
-        self, tokenized: Any, tokenizer: Any, obj: Any, text: str | None, token_ids: list[int] | None
+        self,
+        tokenized: TokenizedRequest,
+        tokenizer: Tokenizer | None,
+        obj: ReceivedRequest,
+        text: str | None,
+        token_ids: Sequence[int] | None,
     ) -> None:
         """Attach our numbers to a request that goes to the scheduler; never raises."""
         arrival_s = perf_counter() - self._started
-        params, request, carried = tokenized.sampling_params, None, Carried()
+        params, request, attachment = tokenized.sampling_params, None, Attachment()
         try:
             self._bound_priority(tokenized)
-            can_carry = load_onto(params, carried)  # whatever fails from here on: what a client forged is gone
+            attachable = attach(params, attachment)  # whatever fails from here on: what a client forged is gone
             facts = self._look_at_server()
             hints = self._hints(params.custom_params)
-            carried = Carried(priority=hints.priority)
+            attachment = Attachment(priority=hints.priority)
             request = as_request(params, tokenizer, text, token_ids, facts.model)
-            if can_carry:
+            if attachable:
                 prediction = self._predict(request, facts)
                 prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
-                carried = Carried(prediction, hints.priority, hints.of_length)
+                attachment = Attachment(prediction, hints.priority, hints.of_length)
             else:
                 self._count("custom_params")
         except Exception as error:  # the client must not learn of our troubles
             self._count("failed")
             self._unpredicted.note(error)
-        load_onto(params, carried)
-        obj.laps_sd = Pending(request, carried.prediction, arrival_s, carried.hinted)
+        attach(params, attachment)
+        obj.laps_sd = TokenizerRequest(request, attachment.prediction, arrival_s, attachment.hinted)
 
-    def pass_by(self, tokenized: Any) -> None:
+    def pass_by(self, tokenized: TokenizedRequest) -> None:
         """Let a request through without numbers of ours, and without those that a client forged."""
         self._bound_priority(tokenized)
-        load_onto(tokenized.sampling_params, Carried())
+        attach(tokenized.sampling_params, Attachment())
 
     def on_finished(
-        self, meta_info: dict[str, Any], obj: Any, fields: dict[str, Any], finish_reason: dict[str, Any] | None
+        self, meta_info: MetaInfo, obj: ReceivedRequest, fields: ResponseFields, finish_reason: FinishReason | None
     ) -> None:
         """Put the per-request fields into the response, count errors, record the request; never raises."""
-        measured = fields.pop("measured", None)
+        measured = fields.pop("measured", Measurements())
         meta_info[META_KEY] = fields
-        pending: Pending | None = vars(obj).get("laps_sd")
-        if pending is None or finish_reason is None:
+        ours: TokenizerRequest | None = vars(obj).get("laps_sd")
+        if ours is None or finish_reason is None:
             return
         try:
-            self._count_errors(meta_info, pending, fields, finish_reason)
+            self._count_errors(meta_info, ours, fields, finish_reason)
         except Exception as error:
             self._uncounted.note(error)
         if self._recorder is None:
             return
         try:
-            self._record(meta_info, pending, measured or {}, finish_reason)
+            self._record(self._recorder, meta_info, ours, measured, finish_reason)
         except Exception as error:
             self._count_unrecorded(1)
             self._unrecorded.note(error)
@@ -147,7 +149,7 @@ class TokenizerSide:
             self._metrics = self._make_metrics()
         return self._facts
 
-    def _bound_priority(self, tokenized: Any) -> None:
+    def _bound_priority(self, tokenized: TokenizedRequest) -> None:
         """Bound the request's own priority field before the scheduler reads it; nobody else does on such a server."""
         config = self._config.hints
         if not config.request_priority:
@@ -181,38 +183,46 @@ class TokenizerSide:
             self._metrics.unrecorded(count)
 
     def _count_errors(
-        self, meta: dict[str, Any], pending: Pending, fields: dict[str, Any], finish_reason: dict[str, Any]
+        self, meta: MetaInfo, ours: TokenizerRequest, fields: ResponseFields, finish_reason: FinishReason
     ) -> None:
         if self._metrics is None:
             return
-        if pending.prediction is not None and not pending.hinted and finish_reason["type"] == "stop":
+        if ours.prediction is not None and not ours.hinted and finish_reason["type"] == "stop":
             # The median, as in `laps-sd evaluate`: log_mae there and this histogram are one figure.
-            self._metrics.length_error(pending.prediction.length.quantile(0.5), meta["completion_tokens"])
+            self._metrics.length_error(ours.prediction.length.quantile(0.5), meta["completion_tokens"])
         if fields["predicted_accept_length"] is not None and fields["accept_length"] and fields["steps"] >= _MIN_STEPS:
             self._metrics.accept_error(fields["predicted_accept_length"], fields["accept_length"])
 
     def _record(
-        self, meta: dict[str, Any], pending: Pending, measured: dict[str, Any], finish_reason: dict[str, Any]
+        self,
+        recorder: Recorder,
+        meta: MetaInfo,
+        ours: TokenizerRequest,
+        measured: Measurements,
+        finish_reason: FinishReason,
     ) -> None:
-        assert self._recorder is not None
-        request = pending.request or PromptRequest(prompt="")
+        request = ours.request or PromptRequest(prompt="")
         if measured.get("max_new_tokens", request.max_new_tokens) == 0:
             return  # a warm-up, or nothing asked for: not an answer
-        record = record_of(
+        record = finished_record(
             meta,
             request,
             measured,
-            finish_reason=finish_reason["type"],
+            finish_reason=cast(Literal["stop", "length", "abort"], finish_reason["type"]),
             facts=self._facts or ServerFacts(),
-            arrival_s=pending.arrival_s,
-            e2e_s=perf_counter() - self._started - pending.arrival_s,
-            **self._recorder.prompt_fields(request.prompt),
+            arrival_s=ours.arrival_s,
+            e2e_s=perf_counter() - self._started - ours.arrival_s,
+            **recorder.prompt_fields(request.prompt),
         )
-        self._recorder.add(record)
+        recorder.add(record)
 
 
 def as_request(
-    params: Any, tokenizer: Any, text: str | None, token_ids: list[int] | None, model: str | None = None
+    params: SamplingParams,
+    tokenizer: Tokenizer | None,
+    text: str | None,
+    token_ids: Sequence[int] | None,
+    model: str | None = None,
 ) -> PromptRequest | None:
     """What is known of a request at its arrival; None for one without text (embeddings as input)."""
     if isinstance(text, str):

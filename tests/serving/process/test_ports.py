@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from laps_sd.errors import InputError, WorkError
-from laps_sd.serving.process.ports import free_port, require_free
+from laps_sd.serving.process.server import free_port, require_free
 
 
 def test_a_free_port_is_free():

@@ -16,9 +16,9 @@ from laps_sd.data import PromptRequest, RequestRecord, read_records
 from laps_sd.data.records.writing import to_json_line
 from laps_sd.errors import InputError
 from laps_sd.serving.config import RecordConfig
-from laps_sd.serving.record import Recorder, record_of
-from laps_sd.serving.tokenizer_side import ServerFacts
-from laps_sd.serving.trace_file import closed_files
+from laps_sd.serving.requests.record import Recorder, finished_record
+from laps_sd.serving.requests.tokenizer_side import ServerFacts
+from laps_sd.serving.requests.trace_file import closed_files
 
 
 def record(name: str, **fields: Any) -> RequestRecord:
@@ -94,7 +94,7 @@ def until(true: Callable[[], object]) -> None:
 FULL_DISK = """
 import os, resource, signal, sys, time, logging
 from laps_sd.data import RequestRecord
-from laps_sd.serving import record as module
+from laps_sd.serving.requests import record as module
 from laps_sd.serving.config import RecordConfig
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 module._FIRST_PAUSE_S = 0.02
@@ -145,7 +145,7 @@ def test_a_real_file_system_without_room(tmp_path: Path) -> None:
     script = """
 import os, sys, time
 from laps_sd.data import RequestRecord, read_records
-from laps_sd.serving import record as module
+from laps_sd.serving.requests import record as module
 from laps_sd.serving.config import RecordConfig
 module._FIRST_PAUSE_S = 0.02
 open("ballast", "wb").write(bytes(100_000))
@@ -225,14 +225,14 @@ def test_no_exception_ends_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, errors = os.write, [MemoryError("no room"), ZeroDivisionError("a fault of ours"), OSError(5, "I/O error")]
-    monkeypatch.setattr("laps_sd.serving.record._FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("laps_sd.serving.requests.record._FIRST_PAUSE_S", 0.01)
 
     def write(*values: Any) -> int:
         if errors:
             raise errors.pop(0)
         return real(*values)
 
-    monkeypatch.setattr("laps_sd.serving.trace_file.os.write", write)
+    monkeypatch.setattr("laps_sd.serving.requests.trace_file.os.write", write)
     recorder = Recorder(RecordConfig(path=str(tmp_path / "trace.jsonl")))
     recorder.add(record("a"))
     until(lambda: not errors and recorder.failed is None)
@@ -252,9 +252,9 @@ def test_a_record_that_no_file_can_hold_costs_itself_alone(tmp_path: Path, caplo
 
 
 def test_what_waits_for_a_disk_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laps_sd.serving.record._WAITING_BYTES", 50_000)
+    monkeypatch.setattr("laps_sd.serving.requests.record._WAITING_BYTES", 50_000)
     gate, real = threading.Event(), os.write
-    monkeypatch.setattr("laps_sd.serving.trace_file.os.write", lambda *a: (gate.wait(10), real(*a))[1])
+    monkeypatch.setattr("laps_sd.serving.requests.trace_file.os.write", lambda *a: (gate.wait(10), real(*a))[1])
     recorder = Recorder(RecordConfig(path=str(tmp_path / "trace.jsonl")))
     taken = [recorder.add(record(f"r{i}", prompt="x" * 10_000)) for i in range(10)]
     assert taken == [True] * 4 + [False] * 6
@@ -265,7 +265,7 @@ def test_what_waits_for_a_disk_is_bounded_in_bytes_too(tmp_path: Path, monkeypat
 
 def test_adding_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, real = threading.Event(), os.write
-    monkeypatch.setattr("laps_sd.serving.trace_file.os.write", lambda *a: (gate.wait(10), real(*a))[1])
+    monkeypatch.setattr("laps_sd.serving.requests.trace_file.os.write", lambda *a: (gate.wait(10), real(*a))[1])
     recorder = Recorder(RecordConfig(path=str(tmp_path / "trace.jsonl")))
     started = time.perf_counter()
     taken = [recorder.add(record(f"r{i}")) for i in range(10_050)]
@@ -283,7 +283,7 @@ def test_closing_waits_for_no_disk_that_is_gone(tmp_path: Path, monkeypatch: pyt
         time.sleep(0.2)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("laps_sd.serving.trace_file.os.write", full)
+    monkeypatch.setattr("laps_sd.serving.requests.trace_file.os.write", full)
     for i in range(10_002):
         recorder.add(record(f"r{i}"))
     until(lambda: recorder.failed)
@@ -294,7 +294,7 @@ def test_closing_waits_for_no_disk_that_is_gone(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_record_tells_what_the_server_measured() -> None:
-    made = record_of(
+    made = finished_record(
         {"id": "r", "prompt_tokens": 9, "completion_tokens": 6},
         PromptRequest(prompt="Hi", prompt_tokens=9, max_new_tokens=64, temperature=0.5, turns=1),
         {"queue_s": 0.5, "ttft_s": 0.7, "correct_drafts_histogram": [1, 0, 1], "accept_lengths": [3, 1],

@@ -1,0 +1,150 @@
+"""Who takes whose slot, in SGLang's own loop: when slots are full, when KV tokens are, and when nobody may."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from laps_sd.scheduler import CostModel
+
+
+@pytest.mark.parametrize(("prefill_s", "first"), [(0.1, "short"), (1000.0, "long")])
+def test_a_cost_model_that_is_told_decides_from_the_first_steps_on(engine: Any, prefill_s: float, first: str) -> None:
+    it = engine(slots=1, kv_tokens=2000, cost=CostModel(prefill_s=prefill_s))
+    it.submit("long", prompt=20, tokens=300)
+    for _ in range(10):
+        it.round()
+    it.submit("short", prompt=5, tokens=8)
+    it.run()
+    assert it.names(it.finished)[0] == first
+
+
+def test_a_short_request_takes_the_slot_of_a_long_one_and_the_long_one_resumes(engine: Any) -> None:
+    it = engine(slots=1, kv_tokens=2000)
+    long = it.submit("long", prompt=20, tokens=300)
+    for _ in range(10):
+        it.round()
+    it.submit("short", prompt=5, tokens=8)
+    it.run()
+    assert it.names(it.finished) == ["short", "long"]
+    assert len(long.output_ids) == 300
+    assert long.fields["preemptions"] == 1
+    assert long.fields["recomputed_tokens"] == 1, "its KV stayed in the radix cache"
+    assert list(long.output_ids) == [it.token(20, i) for i in range(300)]
+
+
+def test_without_keeping_kv_the_recomputation_is_charged(engine: Any) -> None:
+    it = engine(slots=1, kv_tokens=2000, config={"preemption": {"keep_kv": False}})
+    long = it.submit("long", prompt=20, tokens=300)
+    for _ in range(10):
+        it.round()
+    it.submit("short", prompt=5, tokens=8)
+    it.run()
+    assert long.fields["preemptions"] == 1
+    assert long.fields["recomputed_tokens"] >= 10, "the prompt is still shared, its own tokens are not"
+
+
+def test_preemption_can_be_turned_off(engine: Any) -> None:
+    it = engine(slots=1, kv_tokens=2000, config={"preemption": {"enabled": False}})
+    long = it.submit("long", prompt=20, tokens=100)
+    for _ in range(10):
+        it.round()
+    it.submit("short", prompt=5, tokens=8)
+    it.run()
+    assert it.names(it.finished) == ["long", "short"]
+    assert long.fields["preemptions"] == 0
+
+
+def test_a_request_that_finds_no_kv_tokens_preempts(engine: Any) -> None:
+    """Slots are free, KV is not: SGLang alone would never ask for a victim here."""
+    config = {"admission": {"reserve": "sglang"}}
+    it = engine(slots=4, kv_tokens=420, config=config)
+    long = it.submit("long", prompt=40, tokens=300)
+    for _ in range(20):
+        it.round()
+    short = it.submit("short", prompt=100, tokens=10, limit=100)
+    it.run()
+    assert it.names(it.finished) == ["short", "long"]
+    assert long.fields["preemptions"] >= 1
+    assert short.fields["preemptions"] == 0
+
+
+def test_kv_preemption_can_be_turned_off(engine: Any) -> None:
+    config = {"admission": {"reserve": "sglang"}, "preemption": {"when_kv_full": False}}
+    it = engine(slots=4, kv_tokens=420, config=config)
+    it.submit("long", prompt=40, tokens=300)
+    for _ in range(20):
+        it.round()
+    it.submit("short", prompt=100, tokens=10, limit=100)
+    it.run()
+    assert it.names(it.finished) == ["long", "short"]
+
+
+def test_a_prompt_in_chunks_is_no_victim_until_it_decodes(engine: Any) -> None:
+    it = engine(slots=2, kv_tokens=2000, chunk=32)
+    chunked = it.submit("chunked", prompt=200, tokens=20)
+    it.round()
+    for i in range(3):
+        it.submit(f"short{i}", prompt=5, tokens=4)
+    while it.scheduler.chunked_req is not None:
+        it.round()
+    assert chunked.laps_sd.state.preemptions == 0
+    it.run()
+    assert sorted(it.names(it.finished)) == ["chunked", "short0", "short1", "short2"]
+    assert len(chunked.output_ids) == 20
+
+
+def test_a_preempted_request_is_not_turned_away_at_the_queue_limit(engine: Any) -> None:
+    it = engine(slots=1, kv_tokens=2000, max_queued=1)
+    it.submit("long", prompt=20, tokens=200)
+    for _ in range(5):
+        it.round()
+    it.submit("short", prompt=5, tokens=8)
+    it.submit("too many", prompt=5, tokens=8)
+    assert it.aborted == ["too many"], "the limit holds for new requests"
+    it.run()
+    assert sorted(it.names(it.finished)) == ["long", "short"]
+
+
+def test_who_needs_a_slot_for_every_beam_preempts_nobody(engine: Any) -> None:
+    """One slot is free, four are needed: SGLang calls that full, and one victim would not do."""
+    it = engine(slots=4, kv_tokens=2000)
+    for i in range(3):
+        it.submit(f"long{i}", prompt=20, tokens=300)
+    for _ in range(10):
+        it.round()
+    beams = it.submit("beams", prompt=5, tokens=8)
+    beams.beam_group = SimpleNamespace(beam_width=4)
+    for _ in range(5):
+        it.round()
+    assert it.names(it.scheduler.waiting_queue) == ["beams"]
+    assert it.preemptions() == 0
+
+
+def test_who_needs_kv_for_beams_preempts_nobody(engine: Any) -> None:
+    it = engine(slots=8, kv_tokens=420, config={"admission": {"reserve": "sglang"}})
+    it.submit("long", prompt=40, tokens=300)
+    for _ in range(20):
+        it.round()
+    it.submit("beams", prompt=100, tokens=10, limit=100).beam_group = SimpleNamespace(beam_width=2)
+    for _ in range(5):
+        it.round()
+    assert it.names(it.running.reqs) == ["long"]
+    assert it.preemptions() == 0
+
+
+def test_a_slot_that_became_free_is_not_preempted_for_again(engine: Any) -> None:
+    """The first candidate takes the KV of two and the slot of one; the second finds the other slot."""
+    it = engine(slots=3, kv_tokens=630)
+    for i in range(3):
+        it.submit(f"long{i}", prompt=100, tokens=100, predicted=600)
+        it.round()
+    for _ in range(5):
+        it.round()
+    it.submit("heavy", prompt=320, tokens=3, limit=30).priority = 1  # first in the queue
+    it.submit("light", prompt=5, tokens=3)
+    it.round()
+    assert {"heavy", "light"} <= set(it.names(it.running.reqs))
+    assert it.preemptions() == 2
+    it.run()
+    assert len(it.finished) == 5
