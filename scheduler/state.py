@@ -30,6 +30,12 @@ class RequestState:
         Its predicted length is the client's own word: it ranks the request, and says nothing of our predictions.
     max_new_tokens : int or None
         The client's limit.
+    runs_to_limit : bool
+        Nothing but the limit ends it (it ignores the end token): its length is known exactly.
+    resumable : bool
+        It can go on exactly where it was: else nobody takes its slot.
+    ending : bool
+        It is being aborted, and ends as soon as it is looked at: it waits for nobody, and nobody takes its slot.
     priority : int
         The client's own; higher goes first, before anything predicted.
     cached_tokens : int
@@ -60,6 +66,9 @@ class RequestState:
     posterior: AcceptancePosterior
     prediction: Prediction | None = None
     max_new_tokens: int | None = None
+    runs_to_limit: bool = False
+    resumable: bool = True
+    ending: bool = False
     priority: int = 0
     cached_tokens: int = 0
     true_steps: int | None = None
@@ -84,6 +93,17 @@ class RequestState:
     def context_tokens(self) -> int:
         """Tokens whose KV entries it needs to go on: prompt and output so far."""
         return self.prompt_tokens + self.generated
+
+    @property
+    def limit_left(self) -> int:
+        """Tokens that it may still produce under its limit, which must be known."""
+        assert self.max_new_tokens is not None
+        return max(self.max_new_tokens - self.generated, 0)
+
+    @property
+    def cut(self) -> bool:
+        """Whether it has produced all that its limit allows."""
+        return self.max_new_tokens is not None and self.generated >= self.max_new_tokens
 
     @property
     def prefill_tokens(self) -> int:
@@ -119,6 +139,7 @@ def new_request(
     prediction: Prediction | None = None,
     hinted: bool = False,
     max_new_tokens: int | None = None,
+    runs_to_limit: bool = False,
     priority: int = 0,
     cached_tokens: int = 0,
     max_correct_drafts: int | None = None,
@@ -136,8 +157,10 @@ def new_request(
     Raises
     ------
     ValueError
-        When a count is negative.
+        When a count is negative, or a request is to run to a limit that it does not have.
     """
+    if runs_to_limit and max_new_tokens is None:
+        raise ValueError("a request that runs to its limit needs max_new_tokens")
     if prompt_tokens < 0 or cached_tokens < 0 or (max_new_tokens is not None and max_new_tokens < 0):
         raise ValueError("prompt_tokens, cached_tokens and max_new_tokens must not be negative")
     settings = settings or Settings()
@@ -151,6 +174,7 @@ def new_request(
         prediction=prediction,
         hinted=hinted,
         max_new_tokens=max_new_tokens,
+        runs_to_limit=runs_to_limit,
         priority=priority,
         cached_tokens=min(cached_tokens, prompt_tokens),
         true_steps=true_steps,

@@ -8,7 +8,7 @@ predicted length, conditioned on the tokens produced, and its acceptance posteri
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, islice, repeat
 from math import inf
 from operator import mul
@@ -56,7 +56,8 @@ class LapsSd(Policy):
             self.place(state)
 
     def on_arrival(self, state: RequestState) -> None:
-        if state.prediction is not None and self.settings.use_length and not state.hinted:
+        ours = not (state.hinted or state.runs_to_limit)  # else its length says nothing of our predictions
+        if state.prediction is not None and self.settings.use_length and ours:
             length = state.prediction.length.mean(0, state.max_new_tokens)
             state.predicted_steps = length * state.posterior.steps_per_token()
         super().on_arrival(state)
@@ -69,7 +70,7 @@ class LapsSd(Policy):
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
         state.on_step(k, n, tokens)
-        self.population.observe_step(tokens)
+        self.population.observe_step(tokens, natural=not state.runs_to_limit)
         if state.steps % self.settings.refresh_steps == 0:
             self.population.observe_progress(state)
             self.place(state)
@@ -82,17 +83,24 @@ class LapsSd(Policy):
     def on_finish(self, state: RequestState) -> None:
         super().on_finish(state)
         self._leave(state)
-        trusted = self.population.trust
-        if self.population.observe_finish(state):
-            stale = self.population.trust != trusted or trusted < 0.5  # else the population hardly counts
-            for other in self._waiting.values():
-                if stale or self._curve(other) is self.population.lengths:
-                    self.place(other)
+        self._learn(self.population.observe_finish, state)
 
     def on_abort(self, state: RequestState) -> None:
         super().on_abort(state)
         self._leave(state)
-        self.population.observe_departure(state)
+        if state.cut:
+            self._learn(self.population.observe_cut, state)
+        else:
+            self.population.observe_departure(state)
+
+    def _learn(self, observe: Callable[[RequestState], bool], state: RequestState) -> None:
+        """Let the population learn from a request that left, and place everybody anew when that changed it."""
+        trusted = self.population.trust
+        if observe(state):
+            stale = self.population.trust != trusted or trusted < 0.5  # else the population hardly counts
+            for other in self._waiting.values():
+                if stale or self._curve(other) is self.population.lengths:
+                    self.place(other)
 
     def _wait(self, state: RequestState) -> None:
         self._waiting[state.arrival] = state
@@ -122,6 +130,8 @@ class LapsSd(Policy):
         (Bayesian model averaging of the two curves).
         """
         g, cap, trust = state.generated, state.max_new_tokens, self._trust(state)
+        if state.runs_to_limit:
+            return float(state.limit_left)
         if state.prediction is None or trust == 0:
             return self.population.tokens_left(g, cap)
         curve, population = state.prediction.length, self.population.lengths
@@ -163,7 +173,8 @@ class LapsSd(Policy):
         if self.settings.index == "attained":
             service = state.steps
         state.queue = self.queue_of(service)
-        tier = -2 * state.priority - state.overdue  # the client's priority, then who has waited too long
+        # Who ends at once, then the client's priority, then who has waited too long.
+        tier = -inf if state.ending else -2 * state.priority - state.overdue
         if state.overdue:
             state.key = (tier, 0, float(state.deadline), state.arrival)
         else:
@@ -173,7 +184,7 @@ class LapsSd(Policy):
             gain = (
                 state.queue if self.settings.index == "attained" else state.perceived_service - self._recompute(state)
             )
-            kept = state.overdue or state.preemptions >= self.settings.max_preemptions
+            kept = state.overdue or not self._may_lose_slot(state)
             state.victim_rank = (-state.priority, -inf if kept else gain, state.arrival)
             self._victims.put(state)
 
@@ -188,7 +199,7 @@ class LapsSd(Policy):
 
     def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
         """Return who gives way: a running request of a lower queue, the one from which most is gained."""
-        if not self.preemptive:
+        if not self.preemptive or candidate.ending:
             return None
         affordable = (s for s in islice(self._victims, _LOOKS) if self._affordable(s, candidate))
         for state in islice(affordable, _TRIES):
@@ -201,13 +212,17 @@ class LapsSd(Policy):
     def _affordable(self, state: RequestState, candidate: RequestState) -> bool:
         """Whether it may be preempted at all, and more can be gained than bringing it back will cost.
 
-        Those preempted often enough keep their slots, and so do overdue ones; client priority goes before the rest.
+        Client priority goes before the rest; overdue requests keep their slots.
         """
-        if state.preemptions >= self.settings.max_preemptions:
+        if not self._may_lose_slot(state):
             return False
         if state.priority != candidate.priority:
             return state.priority < candidate.priority
         return not state.overdue and self._recompute(state) < self._most_gained()
+
+    def _may_lose_slot(self, state: RequestState) -> bool:
+        """Not who could not go on where it was, who ends anyway, or who lost its slot often enough."""
+        return state.resumable and not state.ending and state.preemptions < self.settings.max_preemptions
 
     def _gives_way(self, state: RequestState, candidate: RequestState) -> bool:
         """Strict improvement: the candidate's queue is higher even with a margin and the recomputation on its bill."""
@@ -226,6 +241,8 @@ class LapsSd(Policy):
 
     def _steps_left(self, state: RequestState) -> float:
         """Expected verify steps to its end, by the curve that is believed; an index would be too hopeful."""
+        if state.runs_to_limit:
+            return state.limit_left * self._steps_per_token(state)
         length = self._curve(state)
         return length.mean(state.generated, state.max_new_tokens) * self._steps_per_token(state)
 
@@ -247,6 +264,8 @@ class LapsSd(Policy):
         return not blocked.overdue
 
     def reserve_tokens(self, state: RequestState) -> int:
-        """KV tokens for the quantile of the remaining length that the settings name."""
+        """KV tokens for the quantile of the remaining length that the settings name; all where it is known exactly."""
+        if state.runs_to_limit:
+            return super().reserve_tokens(state)
         tokens = int(self._curve(state).quantile(self.settings.kv_quantile, state.generated)) + 1
         return min(tokens, super().reserve_tokens(state))

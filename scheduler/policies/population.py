@@ -46,6 +46,7 @@ class Population:
         self._moments = np.zeros(6)  # n, Σx, Σy, Σxx, Σyy, Σxy
         self._total_tokens = settings.accept_length * settings.accept_strength
         self._total_steps = settings.accept_strength
+        self._exposed_tokens = self._total_tokens  # of those that might have ended by themselves at any of them
         self._finished = 0
         self._next_look = _LOOK_EVERY
         self.lengths = SurvivalCurve.exponential(_PRIOR_MEAN, _EDGES[1:])
@@ -68,13 +69,20 @@ class Population:
             self._at_start[cap] = left
         return left
 
-    def observe_step(self, tokens: int) -> None:
-        """Count one verify step of any request."""
+    def observe_step(self, tokens: int, *, natural: bool = True) -> None:
+        """Count one verify step; not ``natural``: of a request that cannot end by itself."""
         self._total_tokens += tokens
         self._total_steps += 1
+        if natural:
+            self._exposed_tokens += tokens
 
     def observe_progress(self, state: RequestState) -> None:
-        """Count the request at risk in every bucket that it has reached."""
+        """Count the request at risk in every bucket that it has reached.
+
+        Not one that runs to its limit: that it goes on says nothing of how long answers are.
+        """
+        if state.runs_to_limit:
+            return
         reached = bisect_right(_EDGES, state.generated) - 1
         for bucket in range(state.risk_bucket + 1, reached + 1):
             self._at_risk[bucket] += 1
@@ -91,10 +99,36 @@ class Population:
         """Learn from a request that ended by itself; return whether it is time to place everybody anew."""
         self.observe_departure(state)
         self._ended[state.risk_bucket] += 1
-        if state.predicted_steps > 0 and state.steps > 0:
-            x, y = log(state.predicted_steps), log(state.steps)
-            self._moments *= 1 - 1 / self._settings.memory
-            self._moments += (1, x, y, x * x, y * y, x * y)
+        self._compare(state, state.steps)
+        return self._count_and_look()
+
+    def observe_cut(self, state: RequestState) -> bool:
+        """Learn from an answer that its limit cut; return whether it is time to place everybody anew.
+
+        It counts against its prediction alone: where the prediction gave it less than an even chance to live so long.
+        Its length is then taken for the limit and what is expected beyond it, by the average of prediction and
+        population that ranks too. Whoever was expected to reach the limit, and did, is left out: prediction and length
+        would agree by the limit alone, and limits that differ would pass for skill.
+        """
+        self.observe_departure(state)
+        if state.prediction is not None and state.generated > 0:
+            g, curve = state.generated, state.prediction.length
+            own, common = self.trust * curve.survive(g), (1 - self.trust) * self.lengths.survive(g)
+            if curve.survive(g) < 0.5:
+                weight = own / (own + common) if own + common > 0 else 0.0
+                beyond = weight * curve.mean(g) + (1 - weight) * self.lengths.mean(g)
+                self._compare(state, state.steps * (1 + beyond / g))
+        return self._count_and_look()
+
+    def _compare(self, state: RequestState, steps: float) -> None:
+        """Add one pair of predicted and real steps, where there was a prediction of ours to be judged."""
+        if state.predicted_steps <= 0 or steps <= 0:
+            return
+        x, y = log(state.predicted_steps), log(steps)
+        self._moments *= 1 - 1 / self._settings.memory
+        self._moments += (1, x, y, x * x, y * y, x * y)
+
+    def _count_and_look(self) -> bool:
         self._finished += 1
         if self._finished < self._next_look:
             return False
@@ -131,7 +165,7 @@ class Population:
         exposed = np.convolve(widths * survived_half[:-1], _SMOOTHING, "same")
         # Where few requests were seen the hazard is that of a memoryless length with the mean of all: no reason to
         # believe that who has run long is nearer to the end, or farther from it.
-        mean = (self._total_tokens + _PRIOR_MEAN) / (sum(self._ended) + 1)
+        mean = (self._exposed_tokens + _PRIOR_MEAN) / (sum(self._ended) + 1)
         hazard = (ended + _PRIOR_ENDS) / (exposed + _PRIOR_ENDS * mean)
         survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
         self.lengths = SurvivalCurve(_EDGES, survival)
@@ -140,3 +174,4 @@ class Population:
             self._at_risk = [v / 2 for v in self._at_risk]
             self._ended = [v / 2 for v in self._ended]
             self._total_tokens, self._total_steps = self._total_tokens / 2, self._total_steps / 2
+            self._exposed_tokens /= 2

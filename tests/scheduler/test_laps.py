@@ -19,6 +19,16 @@ def arrived(policy, number, predicted=None, *, accept_length=2.0, prompt_tokens=
     return state
 
 
+def limited(policy, number, limit, predicted=20, **more):
+    """A request that nothing but its limit ends, whatever was predicted of it."""
+    prediction = Prediction(SurvivalCurve.lognormal(predicted, 0.3), 2.0, 16.0)
+    state = new_request(
+        number, 10, settings=policy.settings, prediction=prediction, max_new_tokens=limit, runs_to_limit=True, **more
+    )
+    policy.on_arrival(state)
+    return state
+
+
 def run(policy, state, steps, tokens=2):
     for _ in range(steps):
         policy.on_step(state, tokens - 1, 5, tokens)
@@ -67,6 +77,50 @@ def test_queues_are_ordered_and_their_number_is_bounded(a, b):
     assert policy.queue_of(policy.settings.first_threshold) == 0
 
 
+def test_a_request_that_runs_to_its_limit_is_as_long_as_its_limit():
+    policy = LapsSd()
+    certain = limited(policy, 0, 400)
+    assert certain.perceived_service == pytest.approx(400 * certain.posterior.steps_per_token(), rel=0.01)
+    assert policy.reserve_tokens(certain) == 400
+    assert arrived(policy, 1, 300).key < certain.key < arrived(policy, 2, 600).key
+    policy.on_admit(certain)
+    run(policy, certain, 100)
+    policy.place(certain)
+    assert certain.perceived_service == pytest.approx(200 * certain.posterior.steps_per_token(), rel=0.01)
+    assert policy.reserve_tokens(certain) == 200
+
+
+def test_a_request_that_runs_to_its_limit_does_not_judge_our_predictions():
+    policy = LapsSd()
+    for i in range(100):
+        state = limited(policy, i, 100 + i, predicted=200 - i)
+        policy.on_admit(state)
+        run(policy, state, (100 + i) // 2)
+        policy.on_abort(state)
+    assert policy.trust == policy.settings.most_trust
+
+
+def test_answers_cut_by_their_limit_judge_our_predictions():
+    """Whoever was called short ran into the limit, in steps of two tokens: the order of the predictions was wrong."""
+    policy = LapsSd()
+    for i in range(200):
+        prediction = Prediction(SurvivalCurve.lognormal(20 + i if i % 2 else 8, 0.3), 2.0, 16.0)
+        state = new_request(i, 10, settings=policy.settings, prediction=prediction, max_new_tokens=400)
+        policy.on_arrival(state)
+        policy.on_admit(state)
+        run(policy, state, (20 + i if i % 2 else 400) // 2)
+        if state.cut:
+            policy.on_abort(state)
+        else:
+            policy.on_finish(state)
+    assert policy.trust < 0.5
+
+
+def test_a_limit_must_be_known_to_be_run_to():
+    with pytest.raises(ValueError, match="needs max_new_tokens"):
+        new_request(0, 10, runs_to_limit=True)
+
+
 # --- preemption -----------------------------------------------------------------------------------------------
 
 
@@ -75,6 +129,30 @@ def test_a_request_of_a_higher_queue_takes_the_slot_of_one_of_a_lower():
     long, short = arrived(policy, 0, 2000), arrived(policy, 1, 20)
     policy.on_admit(long)
     assert policy.victim(short, [long]) is long
+
+
+@pytest.mark.parametrize("change", ["resumable", "ending"])
+@pytest.mark.parametrize("priority", [0, 50])
+def test_who_cannot_go_on_where_it_was_or_ends_anyway_keeps_its_slot(change, priority):
+    policy = LapsSd()
+    long, other, short = arrived(policy, 0, 2000), arrived(policy, 1, 1000), arrived(policy, 2, 20, priority=priority)
+    setattr(long, change, change == "ending")
+    policy.on_admit(long)
+    assert policy.victim(short, [long]) is None
+    policy.on_admit(other)
+    assert policy.victim(short, [long, other]) is other, "and does not hide who can"
+
+
+def test_who_is_being_aborted_waits_for_nobody_and_takes_no_slot():
+    policy = LapsSd()
+    long, urgent, ending = arrived(policy, 0, 2000), arrived(policy, 1, 5, priority=100), arrived(policy, 2, 3000)
+    ending.ending = True
+    policy.place(ending)
+    waiting = [urgent, ending]
+    policy.rank(waiting)
+    assert waiting == [ending, urgent]
+    policy.on_admit(long)
+    assert policy.victim(ending, [long]) is None
 
 
 def test_inside_a_queue_nobody_is_preempted():

@@ -116,3 +116,57 @@ def test_evidence_is_looked_at_and_fades_alike_after_weeks():
         live(population, 1)
     assert population.accept_length > accept_length
     assert population.accept_length == pytest.approx(3.0, rel=0.1)
+
+
+def answers(population, lengths, guesses, limits, sigma=0.5):
+    """Requests with one token a step, each predicted around its guess and cut at its limit; the trust afterwards."""
+    for n, guess, limit in zip(lengths, guesses, limits, strict=True):
+        curve = SurvivalCurve.lognormal(float(guess), sigma)
+        state = new_request(0, 5, prediction=Prediction(curve), max_new_tokens=int(limit))
+        state.predicted_steps = curve.mean(0, int(limit))
+        state.steps = state.generated = min(int(n), int(limit))
+        population.observe_progress(state)
+        for _ in range(state.generated):
+            population.observe_step(1)
+        if n >= limit:
+            population.observe_cut(state)
+        else:
+            population.observe_finish(state)
+    return population.trust
+
+
+def test_answers_that_outlived_their_prediction_up_to_the_limit_count_against_it():
+    """The short half is predicted well; the other half is called short too, and only the limit ends it."""
+    rng, population = np.random.default_rng(2), Population(Settings())
+    short = rng.lognormal(3, 0.6, 600)
+    long = np.arange(600) % 2 == 1
+    assert answers(population, np.where(long, 5000, short), short, np.full(600, 400)) < 0.5
+
+
+@pytest.mark.parametrize("limit", [30, 60, 120, 1000])
+def test_a_good_predictor_keeps_its_trust_wherever_answers_are_cut(limit):
+    rng, population = np.random.default_rng(3), Population(Settings())
+    guesses = rng.lognormal(4, 0.8, 600)
+    lengths = guesses * np.exp(rng.normal(0, 0.5, 600))
+    assert answers(population, lengths, guesses, np.full(600, limit)) > 0.8
+
+
+def test_limits_that_differ_do_not_pass_for_skill():
+    """Every answer is cut, at limits of all sizes, and the predictions are drawn by chance."""
+    rng, population = np.random.default_rng(4), Population(Settings())
+    limits = rng.lognormal(4, 1.0, 600).astype(int) + 2
+    assert answers(population, np.full(600, 10**6), rng.lognormal(4, 0.8, 600), limits) < 0.5
+
+
+def test_a_request_that_runs_to_its_limit_says_nothing_of_how_long_answers_are():
+    population = Population(Settings())
+    for i in range(400):
+        live(population, 20)
+        state = new_request(i, 5, max_new_tokens=2000, runs_to_limit=True)
+        for tokens in range(100, 2001, 100):
+            state.generated = state.steps = tokens
+            population.observe_progress(state)
+            population.observe_step(100, natural=False)
+        population.observe_cut(state)
+    assert population.lengths.mean() == pytest.approx(20, rel=0.5)
+    assert population.steps_per_request == pytest.approx(1010, rel=0.2), "but a slot is released when it ends"
