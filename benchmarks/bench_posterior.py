@@ -18,7 +18,8 @@ from typing import Any
 from laps_sd.data import read_records
 from laps_sd.predictors.acceptance.base import AcceptancePrior
 from laps_sd.predictors.acceptance.observed import has_acceptance
-from laps_sd.scheduler.posterior.factory import PosteriorSettings, make_posterior
+from laps_sd.scheduler.posterior.factory import make_posterior
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.training.evaluation.acceptance import cross_validated_priors, evaluate_acceptance
 
 CALLS = {

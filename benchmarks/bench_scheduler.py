@@ -22,7 +22,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from laps_sd.scheduler import CostModel, Prediction, RequestState, SurvivalCurve, make_policy
-from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.engine import simulate
+from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.workload import (
     ReplayRequest,
     at_load,

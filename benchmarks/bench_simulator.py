@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from laps_sd.scheduler import CostModel, make_policy
-from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.engine import simulate
+from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.predictions import noisy_predictions, with_predictions
 from laps_sd.scheduler.simulator.workload import (
     ReplayRequest,

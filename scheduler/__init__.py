@@ -7,11 +7,15 @@ from laps_sd.extensions import POLICIES
 from laps_sd.scheduler.outcomes import RequestOutcome, summarise
 from laps_sd.scheduler.policies.base import Policy
 from laps_sd.scheduler.policies.catalogue import make_policy, policy_class, policy_names
-from laps_sd.scheduler.posterior.factory import AcceptancePosterior, PosteriorSettings, make_posterior
+from laps_sd.scheduler.posterior.base import AcceptancePosterior
+from laps_sd.scheduler.posterior.factory import make_posterior
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
-from laps_sd.scheduler.simulator.engine import Machine, SimulationResult, simulate
+from laps_sd.scheduler.simulator.engine import simulate
+from laps_sd.scheduler.simulator.machine import Machine
+from laps_sd.scheduler.simulator.result import SimulationResult
 from laps_sd.scheduler.simulator.workload import ReplayRequest
 from laps_sd.scheduler.state import RequestState, new_request
 from laps_sd.scheduler.survival import SurvivalCurve

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Annotated
+
+from laps_sd.declared import Setting, check
 
 #: Beyond this a second (or a token) is a slip, and clocks overflow.
-_LARGEST = 1e9
+_LARGEST = 1_000_000_000
 #: Verify steps shorter than this are a slip too.
 SHORTEST_S = 1e-9
 
@@ -20,37 +23,54 @@ SHORTEST_S = 1e-9
 class CostModel:
     """Seconds that the engine spends; all parameters are at least 0, and a step takes time in every batch.
 
-    Attributes
-    ----------
-    step_s : float
-        One verify step of a batch that fits under the knee: n passes of the draft model and one verification.
-    step_s_per_request : float
-        What each running request beyond ``free_requests`` adds to a step.
-    free_requests : int
-        The knee: up to so many requests the step is bound by reading weights and a further request is free.
-    prefill_s : float
-        Fixed cost of one prefill batch.
-    prefill_s_per_token : float
-        Cost of each prompt (or recomputed) token.
-    plain_step_s, plain_step_s_per_request : float or None
-        The same for plain decoding, one token per step without drafts; None: not known.
+    Raises
+    ------
+    ValueError
+        Names the parameter and its range.
     """
 
-    step_s: float = 1.0
-    step_s_per_request: float = 0.0
-    free_requests: int = 0
-    prefill_s: float = 0.0
-    prefill_s_per_token: float = 0.0
-    plain_step_s: float | None = None
-    plain_step_s_per_request: float | None = None
+    step_s: Annotated[
+        float,
+        Setting(
+            "One verify step of a batch that fits under the knee: n passes of the draft model and one verification.",
+            "seconds",
+            low=0,
+            high=_LARGEST,
+        ),
+    ] = 1.0
+    step_s_per_request: Annotated[
+        float,
+        Setting("What each running request beyond free_requests adds to a step.", "seconds", low=0, high=_LARGEST),
+    ] = 0.0
+    free_requests: Annotated[
+        int,
+        Setting(
+            "The knee: up to so many requests the step is bound by reading weights and a further request is free.",
+            "requests",
+            low=0,
+            high=_LARGEST,
+        ),
+    ] = 0
+    prefill_s: Annotated[float, Setting("Fixed cost of one prefill batch.", "seconds", low=0, high=_LARGEST)] = 0.0
+    prefill_s_per_token: Annotated[
+        float, Setting("Cost of each prompt (or recomputed) token.", "seconds", low=0, high=_LARGEST)
+    ] = 0.0
+    plain_step_s: Annotated[
+        float | None,
+        Setting(
+            "One step of plain decoding, one token without drafts; null: not known.", "seconds", low=0, high=_LARGEST
+        ),
+    ] = None
+    plain_step_s_per_request: Annotated[
+        float | None,
+        Setting("What each running request beyond free_requests adds to it.", "seconds", low=0, high=_LARGEST),
+    ] = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.default is None:
-                continue
-            if value is None or not 0 <= value <= _LARGEST:
-                raise ValueError(f"cost model: {field.name} must be a number from 0 to {_LARGEST:g}, got {value}")
+        try:
+            check(self)
+        except ValueError as error:
+            raise ValueError(f"cost model: {error}") from error
         # Under the knee, too: a step of no time would end before it began.
         if self.tau(1) < SHORTEST_S:
             raise ValueError(f"cost model: a verify step must take at least {SHORTEST_S:g} s, also of one request")
@@ -108,6 +128,32 @@ class CostModel:
         """Seconds of a prefill batch of ``tokens`` (0 for nothing); recomputing after preemption costs the same."""
         return self.prefill_s + self.prefill_s_per_token * tokens if tokens > 0 else 0.0
 
-    def steps_per_prefill_token(self, batch: int = 1) -> float:
-        """Verify steps that one prompt token costs: how a long prefill enters perceived service."""
-        return self.prefill_s_per_token / self.tau(batch)
+
+class PrefillSteps:
+    """What prefill costs in verify steps, the unit of a policy.
+
+    Attributes
+    ----------
+    slots : int
+        Requests that run together: every one of them stands still while a prefill runs.
+    per_token, per_batch : float
+        Verify steps that fit into the prefill of one token, and into the fixed part of a prefill.
+    """
+
+    def __init__(self, cost: CostModel, slots: int) -> None:
+        self.set(cost, slots)
+
+    def set(self, cost: CostModel, slots: int) -> None:
+        """Take over other costs, for instance when they were measured."""
+        self.slots = max(slots, 1)
+        tau = cost.tau(self.slots)
+        self.per_token = cost.prefill_s_per_token / tau
+        self.per_batch = cost.prefill_s / tau
+
+    def service(self, tokens: int) -> float:
+        """Service of one request that the prefill of ``tokens`` takes, its fixed part left out: others share it."""
+        return self.slots * self.per_token * tokens
+
+    def stall(self, tokens: int) -> float:
+        """Verify steps that each request loses while a prefill batch of ``tokens`` runs."""
+        return self.per_batch + self.per_token * tokens

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from laps_sd.scheduler.posterior.factory import AcceptancePosterior, make_posterior
+from laps_sd.scheduler.posterior.base import AcceptancePosterior
+from laps_sd.scheduler.posterior.factory import make_posterior
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.settings import Settings
 

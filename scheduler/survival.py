@@ -9,13 +9,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import erfc, inf, log
+from operator import lt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from laps_sd.scheduler.survival_values import MAX_EDGES, MAX_TOKENS, checked, fitted, tail_hazard
-
-__all__ = ["MAX_EDGES", "MAX_TOKENS", "SurvivalCurve"]
+#: Most edges of a curve: it travels with every request, inside SGLang's custom_params.
+MAX_EDGES = 40
+#: The largest edge that is believed, in tokens.
+MAX_TOKENS = 2**31
+#: Survival never vanishes: a request may outlive every curve, and is then in its geometric tail.
+_FLOOR = 1e-9
 
 
 class SurvivalCurve:
@@ -46,8 +50,8 @@ class SurvivalCurve:
     __slots__ = ("_beyond", "_cap", "_edges", "_expected", "_horizon", "_survival", "_tail_hazard")
 
     def __init__(self, edges: ArrayLike, survival: ArrayLike) -> None:
-        self._edges, self._survival = checked(edges, survival)
-        self._tail_hazard = tail_hazard(self._edges, self._survival)
+        self._edges, self._survival = _checked(edges, survival)
+        self._tail_hazard = _tail_hazard(self._edges, self._survival)
         # Filled at first use: the process that predicts sends the curve on and asks it nothing.
         self._expected: list[float] = []
         self._horizon: list[int] = []
@@ -60,7 +64,7 @@ class SurvivalCurve:
         For values that a model computed: where they start off 1, increase or are negative, they are made to fit. A
         value that is not a number is a ValueError, and so are edges that the constructor would refuse.
         """
-        points, rows = fitted(edges, survival)
+        points, rows = _fitted(edges, survival)
         return [cls._trusted(points, row) for row in rows]
 
     @classmethod
@@ -68,7 +72,7 @@ class SurvivalCurve:
         """Return the curve of values that have been checked; curves may share ``edges``, which never change."""
         curve = cls.__new__(cls)
         curve._edges, curve._survival = edges, survival
-        curve._tail_hazard = tail_hazard(edges, survival)
+        curve._tail_hazard = _tail_hazard(edges, survival)
         curve._expected, curve._horizon = [], []
         curve._cap, curve._beyond = MAX_TOKENS, 0.0
         return curve
@@ -149,10 +153,6 @@ class SurvivalCurve:
         t = edges[i] + (edges[i + 1] - edges[i]) * ((survival[i] - target) / step if step > 0 else 0.0)
         return max(t - g, 0.0)
 
-    def ends_within(self, g: int, h: float) -> float:
-        """P(L <= g + h | L > g): the chance to end within the next ``h`` tokens."""
-        return 1.0 - self.survive(g + h) / self.survive(g)
-
     def gittins(self, g: int = 0, cap: int | None = None) -> float:
         """Gittins index of the remaining tokens: the least, over horizons D, of E[min(R, D)] / P(R <= D).
 
@@ -228,3 +228,49 @@ class SurvivalCurve:
 def _bucket_sum(left: float, right: float, width: int) -> float:
     """Sum of the linear S over ``width`` tokens, from S = left on, up to but without S = right."""
     return width * left - (left - right) * (width - 1) / 2
+
+
+def _checked(edges: ArrayLike, survival: ArrayLike) -> tuple[list[int], list[float]]:
+    """Return edges and survival of one curve as plain numbers; ValueError says what is wrong with them."""
+    e, s = np.asarray(edges, dtype=np.float64), np.array(survival, dtype=np.float64)
+    if e.ndim != 1 or e.shape != s.shape or not 2 <= len(e) <= MAX_EDGES:
+        raise ValueError(f"a survival curve needs 2 to {MAX_EDGES} edges and as many values, got {e.shape}, {s.shape}")
+    if not (np.isfinite(e).all() and np.isfinite(s).all()):
+        raise ValueError("a survival curve needs finite edges and values")
+    if e[0] != 0 or (np.diff(e) <= 0).any() or (e != np.rint(e)).any() or e[-1] > MAX_TOKENS:
+        raise ValueError("edges must be whole tokens, strictly increasing from 0")
+    if abs(s[0] - 1) > 1e-6 or (np.diff(s) > 1e-9).any() or (s < 0).any():
+        raise ValueError("survival must start at 1 and never increase or be negative")
+    s[0] = 1.0
+    return [int(x) for x in e], [float(x) for x in np.minimum.accumulate(np.maximum(s, _FLOOR))]
+
+
+def _fitted(edges: NDArray[np.int64], survival: NDArray[np.float64]) -> tuple[list[int], list[list[float]]]:
+    """Return the edges and, for each row of ``survival``, values that start at 1 and never increase."""
+    points = _whole_edges(edges)
+    levels = np.maximum(survival, _FLOOR)
+    levels[:, 0] = 1.0
+    np.minimum.accumulate(levels, axis=1, out=levels)
+    if levels.shape[1:] != edges.shape or np.isnan(levels[:, -1]).any():  # accumulate hands a NaN on to the last
+        raise ValueError("survival needs as many values as there are edges, all of them numbers")
+    rows: list[list[float]] = levels.tolist()
+    return points, rows
+
+
+def _tail_hazard(edges: list[int], survival: list[float]) -> float:
+    """Return the chance to end at each token beyond the last edge: that of the last bucket, at least 1 / last edge."""
+    width = edges[-1] - edges[-2]
+    per_token = 1 - float((survival[-1] / survival[-2]) ** (1 / width))
+    return min(max(per_token, 1 / max(edges[-1], 2)), 1 - 1e-6)
+
+
+def _whole_edges(edges: NDArray[np.int64]) -> list[int]:
+    points: list[int] = edges.tolist()
+    if (
+        not 2 <= len(points) <= MAX_EDGES
+        or points[0]
+        or points[-1] > MAX_TOKENS
+        or not all(map(lt, points, points[1:]))
+    ):
+        raise ValueError(f"edges must be 2 to {MAX_EDGES} whole tokens, strictly increasing from 0")
+    return points

@@ -3,7 +3,6 @@
 ``laps-sd config show`` prints it with its defaults. SGLang's maintainers ask for few flags, so ours are three.
 """
 
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from laps_sd.declared import Setting, declared
 from laps_sd.errors import InputError
 from laps_sd.scheduler import CostModel, PosteriorSettings, Settings
 
@@ -193,7 +193,7 @@ def as_yaml(config: ServingConfig) -> str:
     """Every key with its value and, above it, its meaning; policy constants that keep their default are comments."""
     lines = ["# laps-sd: the file for --laps-sd-config. Every key may be left out.", *_section_lines(config, "")]
     lines += ["", *_comment(ServingConfig.model_fields["policy"].description or "", ""), "policy:"]
-    lines += _policy_lines(Settings(), Settings, config.policy, "  ")
+    lines += _policy_lines(Settings(), config.policy, "  ")
     return "\n".join(lines) + "\n"
 
 
@@ -212,38 +212,23 @@ def _section_lines(model: BaseModel, indent: str) -> Iterator[str]:
             yield f"{indent}{name}: {_scalar(value)}"
 
 
-def _policy_lines(defaults: Any, kind: type, given: dict[str, Any], indent: str) -> Iterator[str]:
-    meanings = field_meanings(kind.__doc__ or "")
-    for field in fields(kind):
-        value = given.get(field.name, getattr(defaults, field.name))
-        mark = "" if field.name in given else "# "
-        yield from _comment(meanings.get(field.name, ""), indent)
-        if is_dataclass(getattr(defaults, field.name)):
-            yield f"{indent}{mark}{field.name}:"
-            yield from _policy_lines(
-                getattr(defaults, field.name), PosteriorSettings, given.get(field.name, {}), indent + "  "
-            )
+def _policy_lines(defaults: Any, given: dict[str, Any], indent: str) -> Iterator[str]:
+    kind: Any = type(defaults)
+    for name, _, setting in declared(kind):
+        default = getattr(defaults, name)
+        mark = "" if name in given else "# "
+        yield from _comment(meaning(setting), indent)
+        if is_dataclass(default):
+            yield f"{indent}{mark}{name}:"
+            yield from _policy_lines(default, given.get(name, {}), indent + "  ")
         else:
-            yield f"{indent}{mark}{field.name}: {_scalar(value)}"
+            yield f"{indent}{mark}{name}: {_scalar(given.get(name, default))}"
 
 
-def field_meanings(docstring: str) -> dict[str, str]:
-    """Meaning of every name in the ``name, name : type`` or ``name`` entries of a NumPy docstring."""
-    meanings: dict[str, str] = {}
-    lines = textwrap.dedent("    " + docstring).splitlines()
-    for index, line in enumerate(lines):
-        entry = re.fullmatch(r"\s*((?:\w+, )*\w+)(?: : .+)?", line)
-        if entry is None:
-            continue
-        indent = len(line) - len(line.lstrip())
-        body = []
-        for following in lines[index + 1 :]:
-            if not following.strip() or len(following) - len(following.lstrip()) <= indent:
-                break
-            body.append(following.strip())
-        if body:
-            meanings.update(dict.fromkeys(entry.group(1).split(", "), " ".join(body)))
-    return meanings
+def meaning(setting: Setting) -> str:
+    """Meaning of a setting, with its range and unit in parentheses."""
+    numbers = " ".join(part for part in (setting.range, setting.unit) if part)
+    return f"{setting.meaning} ({numbers})" if numbers else setting.meaning
 
 
 def _comment(text: str, indent: str) -> list[str]:

@@ -22,7 +22,7 @@ from laps_sd.scheduler.simulator.workload import (
 
 if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
-    from laps_sd.scheduler.posterior.factory import PosteriorSettings
+    from laps_sd.scheduler.posterior.settings import PosteriorSettings
 
 Base = Literal["bundle", "oof", "file", "noise", "none"]
 Corruption = Literal["shuffled", "reversed"]

@@ -13,9 +13,9 @@ import numpy as np
 
 from laps_sd.errors import InputError
 from laps_sd.scheduler.outcomes import PolicySummary, average, close_gaps, gap_closed
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.settings import PRESETS, Settings
-from laps_sd.scheduler.simulator.engine import Machine
+from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.study import Study, Trial, TrialResult, Workload, mean_slowdowns
 from laps_sd.scheduler.simulator.workload import NoLoadError, ReplayRequest, load_of
 from laps_sd.simulation.options import read_cost_model, read_settings

@@ -16,7 +16,7 @@ from laps_sd.predictors.features.base import FeatureSet
 from laps_sd.predictors.registered import registered
 from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 
 
 @dataclass(frozen=True)

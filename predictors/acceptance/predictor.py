@@ -20,7 +20,7 @@ from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.features.base import FeatureSet, nested_features, nested_state
 from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 
 #: Weight (verify steps) of the average over known drafts as the prior of an unknown one: little.
 UNKNOWN_STRENGTH = 4.0

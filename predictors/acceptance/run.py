@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from laps_sd.predictors.acceptance.base import AcceptancePrior
 from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.features.kernel import KernelRidge
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import acceptance_rate, mean_tokens
 
 

@@ -12,7 +12,7 @@ from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.features.base import FeatureSet
 from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 
 #: Weight of a prior that nothing supports: one verify step, so the first real step already counts as much.
 UNSUPPORTED_STRENGTH = 1.0

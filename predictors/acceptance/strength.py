@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from laps_sd.predictors.acceptance.run_mean import DEFAULT_STRENGTH
 from laps_sd.predictors.arrays import Floats
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.shrunken import geometric_variance
 
 CHECKPOINTS = (0, 4, 8, 16, 32)

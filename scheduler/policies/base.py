@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from laps_sd.scheduler.policies.waiting_order import StateOf
-from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.service import CostModel, PrefillSteps
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
+
+#: Tokens that SGLang's admission expects of a request without a limit (its ``CLIP_MAX_NEW_TOKENS``).
+_CLIPPED = 4096
 
 
 def itself(item: RequestState) -> RequestState:
@@ -45,20 +48,11 @@ class Policy:
     def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
         self.settings = settings or Settings()
         self.now = 0  # rounds since the start
-        self._slots = slots
-        self._token_steps = 0.0  # verify steps that fit into the prefill of one token
-        self._batch_steps = 0.0  # and into the fixed part of a prefill
-        self.set_cost(cost or CostModel.unit(), slots)
+        self.prefill = PrefillSteps(cost or CostModel.unit(), slots)
 
     def set_cost(self, cost: CostModel, slots: int) -> None:
         """Change what prefill costs, for instance when it was measured; requests placed before keep their places."""
-        self._slots = slots = max(slots, 1)
-        self._token_steps = cost.steps_per_prefill_token(slots)
-        self._batch_steps = cost.prefill_s / cost.tau(slots)
-
-    def prefill_service(self, tokens: int) -> float:
-        """Service, in verify steps of one request, that a prefill takes: every slot stands still while it runs."""
-        return self._slots * self._token_steps * tokens
+        self.prefill.set(cost, slots)
 
     # --- what the engine tells -------------------------------------------------------------------------------
 
@@ -120,7 +114,7 @@ class Policy:
 
     def reserve_tokens(self, state: RequestState) -> int:
         """KV tokens to keep free for what the request has still to produce."""
-        cap = 4096 if state.max_new_tokens is None else state.max_new_tokens
+        cap = _CLIPPED if state.max_new_tokens is None else state.max_new_tokens
         return max(cap - state.generated, 1)
 
     @property

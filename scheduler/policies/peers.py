@@ -85,7 +85,7 @@ class Mlfq(PreemptivePolicy):
 
     def score(self, state: RequestState) -> float:
         # Quanta double, so the attained service that leads out of queue q is first_quantum * (2^(q+1) - 1).
-        joined = self._token_steps * state.prompt_tokens
+        joined = self.prefill.per_token * state.prompt_tokens
         level, used_up = 0, self.first_quantum
         while state.steps + joined >= used_up:
             level, used_up = level + 1, used_up + (self.first_quantum << (level + 1))
@@ -125,11 +125,11 @@ class OracleSrpt(PreemptivePolicy):
         if item is None:
             return None
         worst = state_of(item)
-        recompute = self._slots * self._batch_steps + self.prefill_service(worst.context_tokens)
+        recompute = self.prefill.slots * self.prefill.per_batch + self.prefill.service(worst.context_tokens)
         shorter = candidate.perceived_service + recompute < worst.perceived_service
         return item if worst.priority < candidate.priority or shorter else None
 
     def score(self, state: RequestState) -> float:
         if state.true_steps is None:
             raise ValueError("oracle-srpt needs the true number of verify steps, which only a replay knows")
-        return state.true_steps - state.steps + self.prefill_service(state.prefill_tokens)
+        return state.true_steps - state.steps + self.prefill.service(state.prefill_tokens)

@@ -1,57 +1,12 @@
-"""What every acceptance posterior can do, and the constants they share."""
+"""What every acceptance posterior can do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
-from typing import Literal, Protocol, Self
+from typing import Protocol, Self
 
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import half_width
-
-PosteriorKind = Literal["shrunken", "beta", "dirichlet"]
-
-
-@dataclass(frozen=True, slots=True)
-class PosteriorSettings:
-    """Constants of the acceptance posterior.
-
-    The defaults are a compromise over five public runs; `laps-sd train` fits ``discount``, ``dispersion`` and
-    ``drift`` on held-out requests of the traffic at hand (docs/acceptance.md).
-
-    Parameters
-    ----------
-    kind
-        ``shrunken``: running mean shrunk towards the prior, with variance between steps (default; chains and trees).
-        ``beta``: Beta over the per-token acceptance of a chain. ``dirichlet``: Dirichlet over accept counts (trees).
-    discount
-        Weight of a step relative to the next one, in (0, 1]; 1 forgets nothing and makes the order irrelevant.
-    dispersion
-        Variance of a step's tokens relative to the truncated geometric law, in (0, 100] (``shrunken``). Above 1 when
-        steps are correlated, as n-gram drafts are.
-    temper
-        Power of the likelihood, in (0, 1] (``beta``, ``dirichlet``): how many independent steps one step is worth.
-    drift
-        Standard deviation of the rest of a request around its own accept length, as a share of the accept length
-        minus one: acceptance drifts as the text goes on. Widens predictive intervals only. In [0, 2].
-    """
-
-    kind: PosteriorKind = "shrunken"
-    discount: float = 0.98
-    dispersion: float = 1.0
-    temper: float = 0.5
-    drift: float = 0.2
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("shrunken", "beta", "dirichlet"):
-            raise ValueError(f"posterior kind must be shrunken, beta or dirichlet, got {self.kind!r}")
-        if not 0.0 < self.discount <= 1.0:
-            raise ValueError(f"posterior discount must lie in (0, 1], got {self.discount}")
-        if not 0.0 < self.dispersion <= 100.0:
-            raise ValueError(f"posterior dispersion must lie in (0, 100], got {self.dispersion}")
-        if not 0.0 < self.temper <= 1.0:
-            raise ValueError(f"posterior temper must lie in (0, 1], got {self.temper}")
-        if not 0.0 <= self.drift <= 2.0:
-            raise ValueError(f"posterior drift must lie in [0, 2], got {self.drift}")
 
 
 class AcceptancePosterior(Protocol):

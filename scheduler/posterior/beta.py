@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
-from laps_sd.scheduler.posterior.base import PosteriorBase, PosteriorSettings
-from laps_sd.scheduler.posterior.truncated_geometric import beta_quantile, half_width, mean_tokens, tokens_variance
+from laps_sd.scheduler.posterior.base import PosteriorBase
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
+from laps_sd.scheduler.posterior.truncated_geometric import mean_tokens, tokens_variance
 
 
 class TruncatedGeometricPosterior(PosteriorBase):
@@ -48,19 +47,6 @@ class TruncatedGeometricPosterior(PosteriorBase):
         # E[m²] = Σ_{i,j≤n} E[α^(i+j)]: the power p occurs min(p, 2n − p) + 1 times.
         second = sum((min(p, 2 * n - p) + 1) * moments[p] for p in range(2 * n + 1))
         return max(second - mean * mean, 0.0)
-
-    def interval(self, level: float = 0.8) -> tuple[float, float]:
-        """Return the exact central interval: m is increasing in α, so its quantiles are those of the Beta."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
-        a, b = self.shape
-        n = self._n()
-        tail = 0.5 - level / 2
-        return mean_tokens(beta_quantile(tail, a, b), n), mean_tokens(beta_quantile(1.0 - tail, a, b), n)
-
-    def relative_width(self, level: float = 0.8) -> float:
-        """Return the width from the moments: it is asked after every step, and quantiles cost milliseconds."""
-        return 2.0 * half_width(level) * sqrt(self.variance()) / self.mean()
 
     def _n(self) -> int:
         return self._drafts if self._drafts is not None else 0

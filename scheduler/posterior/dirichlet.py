@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from laps_sd.scheduler.posterior.base import PosteriorBase, PosteriorSettings
+from laps_sd.scheduler.posterior.base import PosteriorBase
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import acceptance_rate
 
 

@@ -8,24 +8,14 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from laps_sd.scheduler.posterior.base import AcceptancePosterior, PosteriorSettings
+from laps_sd.scheduler.posterior.base import AcceptancePosterior
 from laps_sd.scheduler.posterior.beta import TruncatedGeometricPosterior
 from laps_sd.scheduler.posterior.dirichlet import DirichletPosterior
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.shrunken import ShrunkenMeanPosterior
 
-__all__ = [
-    "AcceptancePosterior",
-    "DirichletPosterior",
-    "PosteriorSettings",
-    "ShrunkenMeanPosterior",
-    "TruncatedGeometricPosterior",
-    "from_histogram",
-    "make_posterior",
-]
-
-DEFAULT_DRAFTS = 5  # assumed until the first step tells how many drafts are really proposed
+#: Assumed until the first step tells how many drafts are really proposed.
+DEFAULT_DRAFTS = 5
 
 
 def make_posterior(
@@ -67,24 +57,3 @@ def make_posterior(
     if settings.kind == "beta":
         return TruncatedGeometricPosterior(prior_mean, strength, settings, drafts)
     return DirichletPosterior(prior_mean, strength, settings, drafts)
-
-
-def from_histogram(
-    posterior: AcceptancePosterior, histogram: Sequence[int], max_correct_drafts: int | None = None
-) -> AcceptancePosterior:
-    """Update ``posterior`` from a cumulative histogram (steps with 0, 1, 2 … correct drafts) and return it.
-
-    Equals the step-by-step update when the discount is 1 and every step proposed the same number of drafts.
-
-    Parameters
-    ----------
-    histogram
-        ``histogram[k]`` steps had k correct drafts.
-    max_correct_drafts
-        Drafts proposed at each step; default: the histogram's last index.
-    """
-    n = len(histogram) - 1 if max_correct_drafts is None else max_correct_drafts
-    for k, count in enumerate(histogram):
-        for _ in range(count):
-            posterior.update(k, n)
-    return posterior

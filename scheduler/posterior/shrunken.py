@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from laps_sd.scheduler.posterior.base import PosteriorBase, PosteriorSettings
+from laps_sd.scheduler.posterior.base import PosteriorBase
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import acceptance_rate, mean_tokens, tokens_variance
 
 _TO_MIDDLE = 0.05

@@ -8,7 +8,7 @@ and emits k + 1 tokens (the bonus token included). Hence the mean m(α, n) = (1 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import acos, cos, exp, lgamma, log, log1p, sqrt
+from math import acos, cos, sqrt
 
 
 @lru_cache(maxsize=64)
@@ -64,50 +64,3 @@ def acceptance_rate(mean: float, n: int) -> float:
         if abs(step) < 1e-7:  # convergence is quadratic: what is left is about the square of the last step
             break
     return alpha
-
-
-def beta_cdf(x: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b), by Lentz's continued fraction.
-
-    Press et al., *Numerical Recipes*, section 6.4.
-    """
-    if x <= 0.0:
-        return 0.0
-    if x >= 1.0:
-        return 1.0
-    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x))
-    if x < (a + 1) / (a + b + 2):
-        return front * _continued_fraction(x, a, b) / a
-    return 1.0 - front * _continued_fraction(1.0 - x, b, a) / b
-
-
-def _continued_fraction(x: float, a: float, b: float) -> float:
-    tiny = 1e-300
-    c, d = 1.0, 1.0 - (a + b) * x / (a + 1)
-    d = 1.0 / (d if abs(d) > tiny else tiny)
-    result = d
-    for m in range(1, 400):
-        for numerator in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1.0 + numerator * d
-            d = 1.0 / (d if abs(d) > tiny else tiny)
-            c = 1.0 + numerator / c
-            c = c if abs(c) > tiny else tiny
-            result *= d * c
-        if abs(d * c - 1.0) < 1e-12:
-            break
-    return result
-
-
-def beta_quantile(q: float, a: float, b: float) -> float:
-    """Return the ``q`` quantile of Beta(a, b), by bisection on :func:`beta_cdf` (error below 1e-9)."""
-    low, high = 0.0, 1.0
-    for _ in range(32):
-        middle = 0.5 * (low + high)
-        if beta_cdf(middle, a, b) < q:
-            low = middle
-        else:
-            high = middle
-    return 0.5 * (low + high)

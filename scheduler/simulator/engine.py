@@ -13,16 +13,14 @@ from time import perf_counter
 
 from laps_sd.scheduler.outcomes import RequestOutcome
 from laps_sd.scheduler.policies.base import Policy
-from laps_sd.scheduler.simulator.machine import Machine, SimulationResult
+from laps_sd.scheduler.simulator.machine import Machine
+from laps_sd.scheduler.simulator.result import SimulationResult, Timeline
 from laps_sd.scheduler.simulator.slots import Slots
-from laps_sd.scheduler.simulator.timeline import Timeline
 from laps_sd.scheduler.simulator.workload import ReplayRequest
 from laps_sd.scheduler.state import RequestState, new_request
 
 #: Requests without KV room that a round passes over before it gives up: the queue may be long, a round may not.
 MOST_PASSED = 64
-
-__all__ = ["Machine", "SimulationResult", "simulate"]
 
 
 def simulate(

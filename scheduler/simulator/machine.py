@@ -1,12 +1,10 @@
-"""What a simulation runs on, and what comes out of it."""
+"""What a simulation runs on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from laps_sd.scheduler.outcomes import RequestOutcome
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.simulator.timeline import Timeline
 from laps_sd.scheduler.simulator.workload import ReplayRequest
 
 
@@ -43,22 +41,3 @@ class Machine:
         full, rest = divmod(request.prompt_tokens, self.chunk_tokens)
         prefill = full * self.cost.prefill(self.chunk_tokens) + self.cost.prefill(rest)
         return prefill + request.steps * self.cost.tau(1)
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
-    """What happened.
-
-    Attributes
-    ----------
-    outcomes : list of RequestOutcome
-        In the order of arrival.
-    rank_us : list of float
-        Microseconds that the policy took in each round that asked it for a decision.
-    timeline : Timeline
-        Waiting and running requests over time.
-    """
-
-    outcomes: list[RequestOutcome]
-    rank_us: list[float]
-    timeline: Timeline

@@ -16,9 +16,10 @@ import numpy as np
 from laps_sd.scheduler.outcomes import PolicySummary, slowdown_by_length, summarise
 from laps_sd.scheduler.policies.catalogue import make_policy
 from laps_sd.scheduler.settings import Settings
-from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.engine import simulate
+from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.predictions import noisy_predictions, reversed_order, shuffled, with_predictions
-from laps_sd.scheduler.simulator.timeline import Timeline
+from laps_sd.scheduler.simulator.result import Timeline
 from laps_sd.scheduler.simulator.workload import ReplayRequest, at_load, gamma_arrivals, rate_for_load, with_arrivals
 
 Corruption = Literal["shuffled", "reversed"]

@@ -14,7 +14,7 @@ from laps_sd.cli import run
 from laps_sd.data import RequestRecord, builtin_trace, read_records, write_records
 from laps_sd.predictors import fit_bundle
 from laps_sd.predictors.acceptance.predictor import PromptAcceptance
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.survival import SurvivalCurve
 
@@ -212,7 +212,7 @@ def test_a_bundle_brings_its_posterior_as_it_does_to_a_server(simulate: Simulate
         (("--predictions", "nowhere.jsonl"), "not a file"),
         (("--cost-model", "nowhere.json"), "no such file"),
         (("--set", "magic=1"), "no such setting"),
-        (("--set", "margin=0"), "margin must lie in"),
+        (("--set", "margin=0"), "margin must be from 1 to 100"),
         (("--set", "margin=wide"), "expected float"),
         (("--sweep", "0.5,fast"), "positive loads"),
         (("--load", "-1"), "--load -1: expected a number from"),

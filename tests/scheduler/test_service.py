@@ -3,13 +3,13 @@
 import pytest
 
 from laps_sd.scheduler import CostModel
+from laps_sd.scheduler.service import PrefillSteps
 
 
 def test_the_unit_model_counts_steps_and_nothing_else():
     unit = CostModel.unit()
     assert unit.tau(1) == unit.tau(64) == 1
     assert unit.prefill(10_000) == 0
-    assert unit.steps_per_prefill_token() == 0
     assert unit.plain_tau(8) is None
 
 
@@ -23,7 +23,16 @@ def test_prefill_has_a_fixed_part_only_when_there_is_one():
     cost = CostModel(step_s=0.02, prefill_s=0.01, prefill_s_per_token=1e-4)
     assert cost.prefill(0) == 0
     assert cost.prefill(100) == pytest.approx(0.02)
-    assert cost.steps_per_prefill_token() == pytest.approx(0.005)
+
+
+def test_a_prefill_is_counted_in_the_verify_steps_that_it_takes():
+    cost = CostModel(step_s=0.02, prefill_s=0.01, prefill_s_per_token=1e-4)
+    steps = PrefillSteps(cost, 1)
+    assert steps.service(100) == pytest.approx(0.5)
+    assert steps.stall(100) == pytest.approx(1.0)
+    steps.set(cost, 4)
+    assert steps.service(100) == pytest.approx(2.0), "every slot stands still"
+    assert PrefillSteps(CostModel.unit(), 4).service(10_000) == 0
 
 
 def test_speculation_may_be_slower_than_plain_decoding_in_a_large_batch():
@@ -49,6 +58,7 @@ def test_it_is_written_and_read_as_json_numbers():
         ({"step_s": None}, "number"),
         ({"free_requests": None}, "number"),
         ({"prefill_s": None}, "number"),
+        ({"free_requests": 1.5}, "whole number"),
         ({"step_s": 1e-320}, "take at least"),
         ({"step_s": 0, "step_s_per_request": 1, "free_requests": 4}, "take at least"),
         ({"plain_step_s": 0}, "take at least"),

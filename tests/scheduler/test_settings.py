@@ -1,16 +1,24 @@
 """Every constant is named, documented and checked."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from laps_sd.scheduler import Settings
+from laps_sd.declared import declared
+from laps_sd.scheduler import CostModel, PosteriorSettings, Settings
+from laps_sd.scheduler.settings import PRESETS
 
 
-def test_every_setting_is_documented():
-    text = Settings.__doc__ or ""
-    assert [name for name in Settings.names() if name not in text] == []
-    assert "patience" in Settings.names()
+@pytest.mark.parametrize("kind", [Settings, PosteriorSettings, CostModel])
+def test_every_setting_is_declared_with_its_meaning(kind):
+    told = {name: setting.meaning for name, _, setting in declared(kind)}
+    assert list(told) == [field.name for field in fields(kind)]
+    assert all(told.values())
+
+
+def test_numbers_have_a_range():
+    free = [name for name, inner, setting in declared(Settings) if inner in (int, float) and not setting.range]
+    assert free == []
 
 
 @pytest.mark.parametrize(
@@ -27,6 +35,10 @@ def test_every_setting_is_documented():
         ("refresh_steps", 0),
         ("accept_length", 0.9),
         ("memory", 1),
+        ("levels", 2.5),
+        ("margin", "1.2"),
+        ("preemption", 1),
+        ("output_length", float("inf")),
     ],
 )
 def test_a_setting_out_of_bounds_is_refused_by_name(name, value):
@@ -45,5 +57,5 @@ def test_trust_needs_a_range():
 
 
 def test_the_paper_s_preset_is_unseeded_and_ranks_by_attained_service():
-    paper = Settings.paper()
+    paper = replace(Settings(), **PRESETS["paper"])
     assert (paper.index, paper.seeded, paper.trust) == ("attained", False, False)

@@ -58,7 +58,7 @@ def test_mean_under_a_limit_stops_at_the_limit(curve, g, more):
 @given(curves(), st.integers(0, 200), st.floats(0.01, 0.98))
 def test_quantile_is_where_that_share_has_ended(curve, g, q):
     rest = curve.quantile(q, g)
-    assert curve.ends_within(g, rest) == pytest.approx(q, abs=1e-6)
+    assert 1 - curve.survive(g + rest) / curve.survive(g) == pytest.approx(q, abs=1e-6)
 
 
 @given(curves(), st.integers(0, 200))

@@ -8,9 +8,10 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from laps_sd.cli import app
+from laps_sd.declared import declared
 from laps_sd.errors import InputError
 from laps_sd.scheduler import PosteriorSettings, Settings
-from laps_sd.serving.config import ServingConfig, as_yaml, field_meanings, load_config, parse_config
+from laps_sd.serving.config import ServingConfig, as_yaml, load_config, meaning, parse_config
 
 
 def test_no_file_is_the_defaults() -> None:
@@ -46,9 +47,15 @@ def test_every_key_is_explained() -> None:
         return names
 
     assert undocumented(ServingConfig) == []
-    for settings in (Settings, PosteriorSettings):
-        known = field_meanings(settings.__doc__ or "")
-        assert [name for name in settings.__dataclass_fields__ if not known.get(name)] == []
+
+
+def test_every_constant_of_the_policy_is_shown_with_its_meaning_range_and_unit() -> None:
+    shown = " ".join(as_yaml(ServingConfig()).replace("#", " ").split())
+    for kind in (Settings, PosteriorSettings):
+        for name, _, setting in declared(kind):
+            assert f"{' '.join(meaning(setting).split())} {name}:" in shown
+    assert "(from 1 to 100) margin: 1.1" in shown
+    assert "(from 0 to 1,000,000 verify steps) protect_steps: 4.0" in shown
 
 
 @pytest.mark.parametrize(
@@ -57,7 +64,7 @@ def test_every_key_is_explained() -> None:
         ("polcy: {}", "polcy: unknown key"),
         ("record: {pth: x}", "record.pth: unknown key"),
         ("policy: {nope: 1}", "unknown key nope"),
-        ("policy: {factor: 0.5}", "factor must lie in"),
+        ("policy: {factor: 0.5}", "factor must be from 1.001 to 100"),
         ("policy: {posterior: {knd: beta}}", "posterior"),
         ("prediction: {timeout_ms: 0}", "prediction.timeout_ms"),
         ("prediction: {timeout_ms: .nan}", "prediction.timeout_ms"),

@@ -17,7 +17,8 @@ from laps_sd.predictors.acceptance.fit import fit_acceptance
 from laps_sd.predictors.acceptance.observed import has_acceptance, step_tokens
 from laps_sd.predictors.acceptance.strength import CHECKPOINTS, LEAST_REST
 from laps_sd.scheduler import Settings
-from laps_sd.scheduler.posterior.factory import AcceptancePosterior, make_posterior
+from laps_sd.scheduler.posterior.base import AcceptancePosterior
+from laps_sd.scheduler.posterior.factory import make_posterior
 from laps_sd.training.evaluation.finished import by_run
 from laps_sd.training.evaluation.metrics import kendall_tau
 

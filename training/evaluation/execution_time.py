@@ -17,7 +17,7 @@ from laps_sd.data import RequestRecord
 from laps_sd.predictors.acceptance.base import AcceptancePrior
 from laps_sd.predictors.acceptance.observed import step_tokens
 from laps_sd.scheduler import Settings, SurvivalCurve
-from laps_sd.scheduler.posterior.factory import AcceptancePosterior
+from laps_sd.scheduler.posterior.base import AcceptancePosterior
 from laps_sd.training.evaluation.acceptance import LEVEL, feed, proposed_drafts, start
 
 CHECKPOINTS = (0, 8, 16, 32)

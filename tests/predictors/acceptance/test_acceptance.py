@@ -17,7 +17,7 @@ from laps_sd.predictors.acceptance.observed import RunKey, run_keys, step_tokens
 from laps_sd.predictors.acceptance.predictor import UNKNOWN_STRENGTH, PromptAcceptance
 from laps_sd.predictors.acceptance.run_mean import RunMeanAcceptance
 from laps_sd.predictors.store import read_folder, write_folder
-from laps_sd.scheduler.posterior.factory import PosteriorSettings
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 
 N = 5
 

@@ -15,7 +15,8 @@ from laps_sd.predictors.acceptance.strength import (
     prefixes,
 )
 from laps_sd.scheduler import SurvivalCurve
-from laps_sd.scheduler.posterior.factory import PosteriorSettings, make_posterior
+from laps_sd.scheduler.posterior.factory import make_posterior
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.shrunken import geometric_variance
 from laps_sd.training.evaluation.acceptance import (
     cross_validated_priors,

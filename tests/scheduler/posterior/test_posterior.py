@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laps_sd.scheduler.posterior.factory import PosteriorSettings, from_histogram, make_posterior
+from laps_sd.scheduler.posterior.factory import make_posterior
+from laps_sd.scheduler.posterior.settings import PosteriorSettings
 
 KINDS = ("shrunken", "beta", "dirichlet")
 kinds = st.sampled_from(KINDS)
@@ -52,16 +53,6 @@ def test_without_discount_the_order_of_steps_does_not_matter(kind, ks, random):
     one, other = (told(start(kind, discount=1.0), order) for order in (ks, shuffled))
     assert one.mean() == pytest.approx(other.mean(), rel=1e-12)
     assert one.interval() == pytest.approx(other.interval(), rel=1e-9)
-
-
-@given(kinds, accepts)
-def test_a_cumulative_histogram_tells_the_same_as_its_steps(kind, ks):
-    histogram = [ks.count(k) for k in range(N + 1)]
-    stepwise = told(start(kind, discount=1.0), ks)
-    at_once = from_histogram(start(kind, discount=1.0), histogram)
-    assert at_once.steps == len(ks)
-    assert at_once.mean() == pytest.approx(stepwise.mean(), rel=1e-12)
-    assert at_once.variance() == pytest.approx(stepwise.variance(), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laps_sd.extensions import POLICIES
-from laps_sd.scheduler import Settings
 from laps_sd.scheduler.outcomes import summarise
 from laps_sd.scheduler.policies.catalogue import make_policy
 from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.engine import simulate
+from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.study import Study, Trial, Workload, mean_slowdowns
 from laps_sd.scheduler.simulator.workload import NoLoadError, ReplayRequest, at_load, rate_for_load
 
@@ -49,20 +49,6 @@ def test_figures_by_hand(policy: str, latencies: list[float], ttfts: list[float]
     figures = summarise(outcomes)
     assert figures["throughput_tokens_s"] == pytest.approx(23 / 19)
     assert figures["preemptions"] == preemptions
-
-
-# --- queues -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("constants", [Settings.paper(), Settings(), Settings(levels=1), Settings(levels=2, factor=7)])
-def test_a_threshold_belongs_to_the_queue_above_it(constants: Settings) -> None:
-    policy = LapsSd(constants)
-    bound, last = constants.first_threshold, constants.levels - 1
-    for k in range(constants.levels - 1):
-        assert policy.queue_of(bound) == k
-        assert policy.queue_of(bound * (1 + 1e-9)) == min(k + 1, last)
-        bound *= constants.factor
-    assert policy.queue_of(1e300) == last
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

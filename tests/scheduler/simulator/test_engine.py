@@ -13,8 +13,9 @@ from laps_sd.scheduler.policies.base import Policy
 from laps_sd.scheduler.policies.catalogue import make_policy
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
-from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.engine import simulate
 from laps_sd.scheduler.simulator.kv_pool import KvPool
+from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.study import Study, Trial, Workload
 from laps_sd.scheduler.simulator.workload import ReplayRequest
 from laps_sd.scheduler.state import new_request

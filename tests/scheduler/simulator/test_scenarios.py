@@ -18,7 +18,8 @@ from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
-from laps_sd.scheduler.simulator.engine import Machine, simulate
+from laps_sd.scheduler.simulator.engine import simulate
+from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.predictions import noisy_predictions, shuffled, with_predictions
 from laps_sd.scheduler.simulator.workload import ReplayRequest, gamma_arrivals, rate_for_load, with_arrivals
 from laps_sd.scheduler.state import RequestState

@@ -83,7 +83,7 @@ def test_trust_can_be_switched_off():
     population = Population(Settings(trust=False))
     for n in range(1, 301):
         live(population, n, predicted_steps=301.0 - n)
-    assert population.correlation() < 0
+    assert population.predictions.correlation() < 0
     assert population.trust == 1.0
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from laps_sd.scheduler import Prediction, RequestState, Settings, SurvivalCurve, new_request
 from laps_sd.scheduler.policies.laps_sd import LapsSd
-from laps_sd.scheduler.policies.running_order import VictimOrder
 from laps_sd.scheduler.policies.waiting_order import RankedQueue
 
 EVENTS = ("arrive", "arrive", "admit", "step", "preempt", "finish", "abort", "wait long", "shuffle", "many")
@@ -99,27 +98,3 @@ def test_a_round_in_which_little_happens_looks_at_new_requests_only() -> None:
     assert asked == [new]
     assert waiting[0] is late
     assert waiting == sorted(waiting, key=lambda item: item.state.key)
-
-
-def test_the_most_ready_to_give_way_come_first() -> None:
-    order = VictimOrder()
-    states = [new_request(i, 5) for i in range(6)]
-    for state, gain in zip(states, (3.0, 9.0, 1.0, 9.0, 5.0, 7.0), strict=True):
-        state.victim_rank = (0.0, 0.0, state.arrival)
-        order.put(state)
-        state.victim_rank = (0.0, gain, state.arrival)
-        order.put(state)
-    order.leave(states[5])
-    assert [state.arrival for state in order] == [3, 1, 4, 0, 2]
-
-
-def test_a_running_request_that_may_not_be_taken_is_passed_over() -> None:
-    policy = LapsSd()
-    for number, length in enumerate((3000, 2000, 10)):
-        prediction = Prediction(SurvivalCurve.lognormal(length, 0.3), 2.0, 8.0)
-        policy.on_arrival(new_request(number, 5, settings=policy.settings, prediction=prediction))
-    longest, long, short = policy._waiting.values()
-    for state in (longest, long):
-        policy.on_admit(state)
-    assert policy.victim(short, [long]) is long
-    assert policy.victim(short, []) is None

@@ -1,8 +1,13 @@
-"""The queue over time, thinned as it grows."""
+"""What comes out of a simulation: what happened to each request, and the queue over time."""
 
 from __future__ import annotations
 
-_MOST = 1024
+from dataclasses import dataclass
+
+from laps_sd.scheduler.outcomes import RequestOutcome
+
+#: Moments that a timeline keeps, enough to draw it.
+_MOST_MOMENTS = 1024
 
 
 class Timeline:
@@ -30,6 +35,25 @@ class Timeline:
         self.seconds.append(seconds)
         self.waiting.append(waiting)
         self.running.append(running)
-        if len(self.seconds) == _MOST:
+        if len(self.seconds) == _MOST_MOMENTS:
             self.seconds, self.waiting, self.running = self.seconds[::2], self.waiting[::2], self.running[::2]
             self._stride *= 2
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """What happened.
+
+    Attributes
+    ----------
+    outcomes : list of RequestOutcome
+        In the order of arrival.
+    rank_us : list of float
+        Microseconds that the policy took in each round that asked it for a decision.
+    timeline : Timeline
+        Waiting and running requests over time.
+    """
+
+    outcomes: list[RequestOutcome]
+    rank_us: list[float]
+    timeline: Timeline

@@ -73,8 +73,8 @@ def test_a_long_prompt_is_part_of_the_perceived_service():
 @given(st.floats(0.1, 1e7), st.floats(0.1, 1e7))
 def test_queues_are_ordered_and_their_number_is_bounded(a, b):
     policy = LapsSd()
-    assert (policy.queue_of(min(a, b))) <= policy.queue_of(max(a, b)) < policy.settings.levels
-    assert policy.queue_of(policy.settings.first_threshold) == 0
+    assert (policy.queues.of(min(a, b))) <= policy.queues.of(max(a, b)) < policy.settings.levels
+    assert policy.queues.of(policy.settings.first_threshold) == 0
 
 
 def test_a_request_that_runs_to_its_limit_is_as_long_as_its_limit():
