@@ -14,97 +14,145 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from laps_sd.declared import Setting, declared
 from laps_sd.errors import InputError
-from laps_sd.scheduler import CostModel, PosteriorSettings, Settings
+from laps_sd.scheduler import CostModel, PosteriorSettings, Settings, policy_class, policy_names
+from laps_sd.serving.flags import POLICY
 
 _WIDTH = 100
+_POLICY_NAME = (
+    "Who ranks: a policy of `laps-sd simulate --policies`, also one that another installed package registers."
+)
 _FIT = "`laps-sd simulate --trace TRACE --fit-cost-model FILE` writes one"
 
 
 class _Section(BaseModel):
-    # Every field carries its documentation below it; `laps-sd config show` prints it as a comment.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class PredictionConfig(_Section):
     """Prediction in the tokenizer process."""
 
-    timeout_ms: Annotated[float, Field(gt=0, le=10_000)] = 50.0
-    """Longest that one prediction holds up the tokenizer's event loop, and with it every request that arrives or
-    streams meanwhile, milliseconds; a batch of N requests holds it up N times. A slower one is given up, and the
-    request ranks as unpredicted and is counted. Finding the prompt in what the client sent comes before, outside of
-    this limit; its cost is bounded by itself (docs/records.md, "The canonical prompt")."""
+    timeout_ms: Annotated[
+        float,
+        Setting(
+            "Longest that one prediction holds up the tokenizer's event loop, and with it every request that arrives "
+            "or streams meanwhile; a batch of N requests holds it up N times. A slower one is given up, and the "
+            "request ranks as unpredicted and is counted. Finding the prompt in what the client sent comes before, "
+            'outside of this limit; its cost is bounded by itself (docs/records.md, "The canonical prompt").',
+            "milliseconds",
+            above=0,
+            high=10_000,
+        ),
+    ] = 50.0
 
 
 class HintsConfig(_Section):
     """What clients may say about their own requests in custom_params."""
 
-    enabled: bool = True
-    """Read hints at all."""
-    max_output_tokens: Annotated[int, Field(ge=1)] = 131_072
-    """Largest believable expected_output_tokens; a larger hint is ignored and counted."""
-    max_priority: Annotated[int, Field(ge=0)] = 100
-    """Largest absolute value of a priority: a hint beyond it is ignored and counted, a request's own priority field is
-    taken for it."""
-    request_priority: bool = True
-    """Obey the priority field that a request may have besides hints; false: the field is ignored."""
-    spread: Annotated[float, Field(gt=0, le=3)] = 0.5
-    """How far to trust expected_output_tokens: standard deviation of the log length around it."""
+    enabled: Annotated[bool, Setting("Read hints at all.")] = True
+    max_output_tokens: Annotated[
+        int,
+        Setting("Largest believable expected_output_tokens; a larger hint is ignored and counted.", "tokens", low=1),
+    ] = 131_072
+    max_priority: Annotated[
+        int,
+        Setting(
+            "Largest absolute value of a priority: a hint beyond it is ignored and counted, a request's own priority "
+            "field is taken for it.",
+            low=0,
+        ),
+    ] = 100
+    request_priority: Annotated[
+        bool, Setting("Obey the priority field that a request may have besides hints; false: the field is ignored.")
+    ] = True
+    spread: Annotated[
+        float,
+        Setting(
+            "How far to trust expected_output_tokens: standard deviation of the log length around it.", above=0, high=3
+        ),
+    ] = 0.5
 
 
 class PreemptionConfig(_Section):
     """Taking slots and KV tokens from running requests."""
 
-    enabled: bool = True
-    """Preempt running requests at all; without it only the queue is ordered."""
-    when_kv_full: bool = True
-    """Preempt also when a waiting request finds no KV tokens."""
-    keep_kv: bool = True
-    """Leave a preempted request's KV in the radix cache (evictable), so that it resumes cheaply."""
+    enabled: Annotated[bool, Setting("Preempt running requests at all; without it only the queue is ordered.")] = True
+    when_kv_full: Annotated[bool, Setting("Preempt also when a waiting request finds no KV tokens.")] = True
+    keep_kv: Annotated[
+        bool,
+        Setting("Leave a preempted request's KV in the radix cache (evictable), so that it resumes cheaply."),
+    ] = True
 
 
 class AdmissionConfig(_Section):
     """Admission of waiting requests."""
 
-    pass_over: Annotated[int, Field(ge=0)] = 8
-    """Waiting requests that find no KV tokens and are passed over in one round so that lighter ones behind them are
-    tried; 0: the first that does not fit blocks the rest, as in SGLang."""
-    reserve: Literal["predicted", "sglang"] = "predicted"
-    """KV tokens kept free for a running request with a prediction: the kv_quantile of its remaining length, or
-    SGLang's own share of its limit."""
+    pass_over: Annotated[
+        int,
+        Setting(
+            "Waiting requests that find no KV tokens and are passed over in one round so that lighter ones behind them "
+            "are tried; 0: the first that does not fit blocks the rest, as in SGLang.",
+            "requests",
+            low=0,
+        ),
+    ] = 8
+    reserve: Annotated[
+        Literal["predicted", "sglang"],
+        Setting(
+            "KV tokens kept free for a running request with a prediction: the kv_quantile of its remaining length, or "
+            "SGLang's own share of its limit."
+        ),
+    ] = "predicted"
 
 
 class RecordConfig(_Section):
     """Appending finished requests to a trace, for training."""
 
-    path: str | None = None
-    """JSON-lines file to append to; null: record nothing."""
-    prompts: Literal["hash", "text", "none"] = "hash"
-    """What to keep of the prompt: a salted hash (groups repeats, cannot be trained on), the text (needed for
-    training), or nothing."""
-    max_mb: Annotated[float, Field(gt=0)] = 256.0
-    """Size at which the file is closed and a new one begun, megabytes."""
-    keep: Annotated[int, Field(ge=1)] = 8
-    """Closed files to keep; the oldest is deleted."""
+    path: Annotated[str | None, Setting("JSON-lines file to append to; null: record nothing.")] = None
+    prompts: Annotated[
+        Literal["hash", "text", "none"],
+        Setting(
+            "What to keep of the prompt: a salted hash (groups repeats, cannot be trained on), the text (needed for "
+            "training), or nothing."
+        ),
+    ] = "hash"
+    max_mb: Annotated[float, Setting("Size at which the file is closed and a new one begun.", "megabytes", above=0)] = (
+        256.0
+    )
+    keep: Annotated[int, Setting("Closed files to keep; the oldest is deleted.", "files", low=1)] = 8
 
 
 class ServingConfig(_Section):
     """Everything that ``--laps-sd-config`` may hold."""
 
-    unpredicted: bool = False
-    """Start without --laps-sd-bundle: ranks come from hints, attained service and observed acceptance alone."""
-    allow_untested_sglang: bool = False
-    """Start on an SGLang release that laps-sd was not tested with, if every hook target matches."""
-    cost_model: Annotated[str | None, Field(min_length=1)] = None
-    """File that `laps-sd simulate --fit-cost-model` wrote from this server's trace: what a step and a prefill cost, and
-    so when preempting is worth it. null: learned while serving where there is one tensor-parallel rank; several ranks
-    must decide alike and no two clocks agree, so they take a prefill for as long as a step."""
+    unpredicted: Annotated[
+        bool,
+        Setting(
+            "Start without --laps-sd-bundle: ranks come from hints, attained service and observed acceptance alone."
+        ),
+    ] = False
+    allow_untested_sglang: Annotated[
+        bool,
+        Setting("Start on an SGLang release that laps-sd was not tested with, if every hook target matches."),
+    ] = False
+    cost_model: Annotated[
+        str | None,
+        Field(min_length=1),
+        Setting(
+            "File that `laps-sd simulate --fit-cost-model` wrote from this server's trace: what a step and a prefill "
+            "cost, and so when preempting is worth it. null: learned while serving where there is one tensor-parallel "
+            "rank; several ranks must decide alike and no two clocks agree, so they take a prefill for as long as a "
+            "step."
+        ),
+    ] = None
     prediction: PredictionConfig = PredictionConfig()
     hints: HintsConfig = HintsConfig()
     preemption: PreemptionConfig = PreemptionConfig()
     admission: AdmissionConfig = AdmissionConfig()
     record: RecordConfig = RecordConfig()
-    policy: dict[str, float | int | bool | str | dict[str, float | int | bool | str]] = {}
-    """Constants of the laps-sd policy that differ from their defaults."""
+    policy: Annotated[
+        dict[str, float | int | bool | str | dict[str, float | int | bool | str]],
+        Setting("The policy that serves, by name, and those of its constants that differ from their defaults."),
+    ] = {}
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -114,14 +162,21 @@ class ServingConfig(_Section):
     @field_validator("policy")
     @classmethod
     def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
-        unknown = [name for name in value if name not in Settings().names()]
+        known = ["name", *Settings().names()]
+        unknown = [name for name in value if name not in known]
         if unknown:
-            raise ValueError(f"unknown key {unknown[0]}; known are {', '.join(Settings().names())}")
+            raise ValueError(f"unknown key {unknown[0]}; known are {', '.join(known)}")
+        require_servable(value.get("name", POLICY))
         _settings(value)  # raises ValueError with the setting's bounds
         return value
 
+    @property
+    def policy_name(self) -> str:
+        """The policy that serves: a name of the registry, or ``laps-sd:PRESET``."""
+        return str(self.policy.get("name", POLICY))
+
     def settings(self) -> Settings:
-        """Settings of the laps-sd policy."""
+        """Settings of the policy; those that a preset is about are the preset's."""
         return _settings(self.policy)
 
     def cost(self) -> CostModel | None:
@@ -138,9 +193,29 @@ class ServingConfig(_Section):
             raise InputError(f"--laps-sd-config: cost_model {what}; {_FIT}") from error
 
 
+def require_servable(name: object) -> None:
+    """Refuse what cannot rank a server's requests.
+
+    Raises
+    ------
+    ValueError
+        There is no policy of this name, or it knows what no server knows.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"name: expected the name of a policy, got {name!r}")
+    if policy_class(name).clairvoyant:
+        known = ", ".join(servable_policies())
+        raise ValueError(f"name: {name} needs to know how long every answer will be, which no server does; use {known}")
+
+
+def servable_policies() -> list[str]:
+    """Return every policy that ``policy.name`` may name."""
+    return [name for name in policy_names() if not policy_class(name).clairvoyant]
+
+
 def _settings(values: Mapping[str, Any]) -> Settings:
     """Build the policy's settings, the posterior's among them; ValueError names the one that is wrong."""
-    own = dict(values)
+    own = {name: value for name, value in values.items() if name != "name"}
     if "posterior" in own:
         try:
             own["posterior"] = PosteriorSettings(**own["posterior"])
@@ -191,14 +266,24 @@ def _one_line(error: Exception) -> str:
 
 def as_yaml(config: ServingConfig) -> str:
     """Every key with its value and, above it, its meaning; policy constants that keep their default are comments."""
-    lines = ["# laps-sd: the file for --laps-sd-config. Every key may be left out.", *_section_lines(config, "")]
-    lines += ["", *_comment(ServingConfig.model_fields["policy"].description or "", ""), "policy:"]
-    lines += _policy_lines(Settings(), config.policy, "  ")
+    settings = {name: setting for name, _, setting in declared(ServingConfig)}
+    named = "" if "name" in config.policy else "# "
+    lines = [
+        "# laps-sd: the file for --laps-sd-config. Every key may be left out.",
+        *_section_lines(config, ""),
+        "",
+        *_comment(meaning(settings["policy"]), ""),
+        "policy:",
+        *_comment(_POLICY_NAME, "  "),
+        f"  {named}name: {config.policy_name}",
+        *_policy_lines(Settings(), config.policy, "  "),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _section_lines(model: BaseModel, indent: str) -> Iterator[str]:
-    for name, field in type(model).model_fields.items():
+    settings = {name: setting for name, _, setting in declared(type(model))}
+    for name in type(model).model_fields:
         if name == "policy":
             continue
         value = getattr(model, name)
@@ -208,7 +293,7 @@ def _section_lines(model: BaseModel, indent: str) -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _section_lines(value, indent + "  ")
         else:
-            yield from _comment(field.description or "", indent)
+            yield from _comment(meaning(settings[name]), indent)
             yield f"{indent}{name}: {_scalar(value)}"
 
 

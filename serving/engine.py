@@ -309,6 +309,13 @@ class Scheduler(Protocol):
         raise NotImplementedError
 
 
+@describes("sglang.srt.managers.io_struct.GetInternalStateReqOutput", "tell /server_info which policy ranks")
+class InternalState(Protocol):
+    """What a scheduler process says of itself in ``/server_info``."""
+
+    internal_state: dict[str, object]
+
+
 @describes(
     "sglang.srt.managers.scheduler_components.output_streamer.SchedulerOutputStreamer",
     "say that our fields go along with the answers",

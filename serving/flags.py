@@ -20,6 +20,8 @@ WIRE_KEY: Final = "__laps_sd__"
 HINT_KEY: Final = "laps_sd"
 #: Key of ``meta_info`` under which a response carries the per-request fields.
 META_KEY: Final = "laps_sd"
+#: Key of a scheduler's part of ``/server_info`` under which it says which policy ranks.
+STATE_KEY: Final = "laps_sd"
 
 
 def add_flags(parser: ArgumentParser) -> None:

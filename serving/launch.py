@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laps_sd.errors import InputError
-from laps_sd.scheduler import CostModel
+from laps_sd.scheduler import CostModel, policy_class
 from laps_sd.serving.config import ServingConfig, load_config
 from laps_sd.serving.flags import ACTIVE_ENV
 
@@ -62,11 +62,12 @@ def read_launch(args: Namespace) -> Launch:
     Raises
     ------
     InputError
-        The configuration is wrong, or no bundle is named and the configuration does not allow that.
+        The configuration is wrong, or no bundle is named although the policy uses predictions and the configuration
+        does not allow to go without.
     """
     config = load_config(args.laps_sd_config)
     name: str | None = args.laps_sd_bundle
-    if name is None and not config.unpredicted:
+    if name is None and not config.unpredicted and policy_class(config.policy_name).uses_predictions:
         raise InputError(
             "--schedule-policy laps-sd needs --laps-sd-bundle; give a bundle, or start without predictions by "
             "unpredicted: true in --laps-sd-config"

@@ -18,13 +18,20 @@ _GAUGES_EVERY_S = 1.0
 
 
 class SchedulerMetrics:
-    """What one scheduler process counts; one per data-parallel replica writes."""
+    """What one scheduler process counts; one per data-parallel replica writes.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    policy : str
+        Which policy ranks.
+    """
+
+    def __init__(self, policy: str) -> None:
         from prometheus_client import Counter, Gauge, Histogram
 
         # Several replicas: requests add up, shares are the last one told.
-        self._active = Gauge("laps_sd_active", "1 while laps-sd ranks requests.", multiprocess_mode="livemax")
+        active = "1 while laps-sd ranks requests, by the policy that does."
+        self._active = Gauge("laps_sd_active", active, ["policy"], multiprocess_mode="livemax")
         self._requests = Gauge(
             "laps_sd_requests", "Requests by phase and queue level.", ["phase", "level"], multiprocess_mode="livesum"
         )
@@ -43,7 +50,7 @@ class SchedulerMetrics:
         self._rank = Histogram("laps_sd_rank_seconds", "Seconds that one ranking took.", buckets=_RANK_BUCKETS)
         self._shown: set[tuple[str, str]] = set()
         self._next_gauges = 0.0
-        self._active.set(1)
+        self._active.labels(policy).set(1)
 
     def ranked(self, seconds: float) -> None:
         """One ranking took so long."""

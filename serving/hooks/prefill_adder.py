@@ -100,7 +100,7 @@ class PolicyAdder(_Base):
     def _get_running_request_total_token_offset(self, req: Req) -> float:
         stock = super()._get_running_request_total_token_offset(req)
         admission = self.admission
-        if admission.config.admission.reserve == "sglang" or not admission.side.predicted(req):
+        if admission.config.admission.reserve == "sglang" or not admission.side.plans_by_prediction(req):
             return stock
         most = max(req.sampling_params.max_new_tokens - len(req.output_ids), 0)
         return min(admission.side.reserve_tokens(req), most)

@@ -14,6 +14,7 @@ from laps_sd.scheduler import make_policy
 from laps_sd.serving.engine import (
     Batch,
     BatchResult,
+    InternalState,
     ParallelOptions,
     Req,
     SamplingParams,
@@ -21,7 +22,7 @@ from laps_sd.serving.engine import (
     SpeculationOptions,
     TreeCache,
 )
-from laps_sd.serving.flags import META_KEY, POLICY
+from laps_sd.serving.flags import META_KEY, POLICY, STATE_KEY
 from laps_sd.serving.hooks.prefill_adder import Admission, adder_class
 from laps_sd.serving.hooks.registration import Hooks, register_hooks, require_hooks
 from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS
@@ -49,6 +50,8 @@ class Active:
         Learns what steps and prefills cost.
     admission : Admission
         What all admission rounds share.
+    policy_name : str
+        Which policy ranks.
     adder : type or None
         The class of an admission round, made when SGLang first asks.
     """
@@ -56,6 +59,7 @@ class Active:
     side: SchedulerSide
     clock: StepClock
     admission: Admission
+    policy_name: str
     adder: type | None = None
 
 
@@ -77,6 +81,7 @@ class SchedulerHooks:
             "_validate_and_adjust_policy": self.validate_policy,
             "calc_priority": self.calc_priority,
             "init_schedule_policy": self.init_schedule_policy,
+            "get_internal_state": self.get_internal_state,
             "get_prefill_adder_class": self.get_prefill_adder_class,
             "get_output_streamer_class": self.get_output_streamer_class,
             "_create_generation_req": self.create_generation_req,
@@ -111,12 +116,14 @@ class SchedulerHooks:
         spec: SpeculationOptions = get_spec()
         parallel: ParallelOptions = get_parallel()
         side = SchedulerSide(
-            make_policy(POLICY, config.settings(), ASSUMED, scheduler.max_running_requests),
+            make_policy(config.policy_name, config.settings(), ASSUMED, scheduler.max_running_requests),
             max_correct_drafts=drafts_of(spec.speculative_num_draft_tokens, spec),
             low_priority_first=scheduler.schedule_low_priority_values_first,
             keep_steps=config.record.path is not None,
             in_flight=partial(in_flight, scheduler),
-            metrics=SchedulerMetrics() if scheduler.metrics_reporter.current_scheduler_metrics_enabled else None,
+            metrics=SchedulerMetrics(config.policy_name)
+            if scheduler.metrics_reporter.current_scheduler_metrics_enabled
+            else None,
         )
         several = parallel.tp_size > 1  # whose clocks differ, and who must decide alike
         tree = scheduler.tree_cache
@@ -124,9 +131,15 @@ class SchedulerHooks:
             side,
             StepClock(launch.cost or (ASSUMED if several else None)),
             Admission(side, config, can_keep_kv=tree.supports_prefix_sharing() and not tree.supports_mamba()),
+            config.policy_name,
         )
         # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
         scheduler.enable_priority_preemption = config.preemption.enabled
+
+    def get_internal_state(self, result: InternalState, _scheduler: Scheduler, _recv_req: object) -> None:
+        """Hook after ``Scheduler.get_internal_state``: ``/server_info`` says which policy ranks here."""
+        if self.active is not None:
+            result.internal_state[STATE_KEY] = {"policy": self.active.policy_name}
 
     def get_prefill_adder_class(self, result: type, _scheduler: Scheduler) -> type | None:
         """Hook after ``Scheduler.get_prefill_adder_class``."""

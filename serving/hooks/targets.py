@@ -82,6 +82,7 @@ SCHEDULER_TARGETS = (
         "order the waiting queue",
     ),
     Target(_SCHEDULER + "init_schedule_policy", "after", ("self",), "build our state, allow preemption"),
+    Target(_SCHEDULER + "get_internal_state", "after", ("self", "recv_req"), "say in /server_info which policy ranks"),
     Target(_SCHEDULER + "get_prefill_adder_class", "after", ("self",), "preempt by our ranks"),
     Target(_SCHEDULER + "get_output_streamer_class", "after", ("self",), "send per-request fields with the answer"),
     Target(

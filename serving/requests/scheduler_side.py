@@ -226,10 +226,10 @@ class SchedulerSide:
 
     # --- questions --------------------------------------------------------------------------------------------
 
-    def predicted(self, req: Req) -> bool:
-        """Whether the request's length was predicted, or told by its client."""
+    def plans_by_prediction(self, req: Req) -> bool:
+        """Whether the policy knows better than the request's limit how much it has still to produce."""
         ours: SchedulerRequest = req.laps_sd
-        return ours.attachment.prediction is not None
+        return self.policy.uses_predictions and ours.attachment.prediction is not None
 
     def victim(self, candidate: Req, running: Sequence[Req]) -> Req | None:
         """Running request that gives way to ``candidate``, or None."""

@@ -238,7 +238,8 @@ def test_our_metrics_appear_beside_sglangs(laps: SglangServer) -> None:
     send_load(laps.url, burst(8))
     text = httpx.get(laps.url + "/metrics", timeout=60, trust_env=False).text
     for name in (
-        "laps_sd_active 1", "laps_sd_requests{", "laps_sd_perceptible_share", "laps_sd_prediction_trust",
+        'laps_sd_active{policy="laps-sd"} 1',
+        "laps_sd_requests{", "laps_sd_perceptible_share", "laps_sd_prediction_trust",
         "laps_sd_preemptions_total{", "laps_sd_recomputed_tokens_total", "laps_sd_rank_seconds_bucket",
         "laps_sd_prediction_seconds_count", "laps_sd_accept_length_relative_error_count", "laps_sd_length_log_error",
         "sglang:num_queue_reqs",
@@ -264,6 +265,22 @@ def test_finished_requests_are_recorded_for_training(laps: SglangServer, trace: 
     assert record.ttft_s is not None
     assert record.e2e_s is not None
     assert 0 < record.ttft_s <= record.e2e_s
+
+
+def test_another_policy_serves_by_its_name(
+    server_factory: Callable[..., SglangServer], small_model: Path, tmp_path_factory: pytest.TempPathFactory,
+    fcfs_answers: list[LoadResult],
+) -> None:  # fmt: skip
+    config = tmp_path_factory.mktemp("las") / "config.yaml"
+    config.write_text("policy: {name: las}")
+    args = [*COMMON, "--schedule-policy", "laps-sd", "--laps-sd-config", str(config)]  # it needs no bundle
+    las = server_factory(args, model=small_model)
+    answers = send_load(las.url, burst())
+    assert [a.output_ids for a in answers] == [a.output_ids for a in fcfs_answers]
+    assert sum(a.meta_info["laps_sd"]["preemptions"] for a in answers) >= 1, "who has had least takes a slot"
+    info = httpx.get(las.url + "/server_info", timeout=60, trust_env=False).json()
+    assert [state["laps_sd"]["policy"] for state in info["internal_states"]] == ["las"]
+    assert 'laps_sd_active{policy="las"} 1' in httpx.get(las.url + "/metrics", timeout=60, trust_env=False).text
 
 
 PYTHON = Path(sys.executable)

@@ -11,7 +11,7 @@ from laps_sd.cli import app
 from laps_sd.declared import declared
 from laps_sd.errors import InputError
 from laps_sd.scheduler import PosteriorSettings, Settings
-from laps_sd.serving.config import ServingConfig, as_yaml, load_config, meaning, parse_config
+from laps_sd.serving.config import ServingConfig, as_yaml, load_config, meaning, parse_config, servable_policies
 
 
 def test_no_file_is_the_defaults() -> None:
@@ -35,18 +35,19 @@ def test_a_constant_of_the_policy_is_set_by_taking_its_comment_mark_away(tmp_pat
     assert load_config(file).policy == {"margin": Settings().margin}
 
 
-def test_every_key_is_explained() -> None:
-    def undocumented(model: type[BaseModel]) -> list[str]:
+def test_every_key_is_declared_with_its_meaning() -> None:
+    def undeclared(model: type[BaseModel]) -> list[str]:
+        known = {name for name, _, setting in declared(model) if setting.meaning}
         names = []
         for name, field in model.model_fields.items():
             inner = field.annotation
             if isinstance(inner, type) and issubclass(inner, BaseModel):
-                names += undocumented(inner) + ([] if inner.__doc__ else [name])
-            elif not field.description:
+                names += undeclared(inner) + ([] if inner.__doc__ else [name])
+            elif name not in known:
                 names.append(name)
         return names
 
-    assert undocumented(ServingConfig) == []
+    assert undeclared(ServingConfig) == []
 
 
 def test_every_constant_of_the_policy_is_shown_with_its_meaning_range_and_unit() -> None:
@@ -64,6 +65,10 @@ def test_every_constant_of_the_policy_is_shown_with_its_meaning_range_and_unit()
         ("polcy: {}", "polcy: unknown key"),
         ("record: {pth: x}", "record.pth: unknown key"),
         ("policy: {nope: 1}", "unknown key nope"),
+        ("policy: {name: laps}", "unknown policy 'laps'"),
+        ("policy: {name: 3}", "expected the name of a policy, got 3"),
+        ("policy: {name: oracle-srpt}", "needs to know how long every answer will be"),
+        ("policy: {name: 'laps-sd:nope'}", "unknown policy 'laps-sd:nope'"),
         ("policy: {factor: 0.5}", "factor must be from 1.001 to 100"),
         ("policy: {posterior: {knd: beta}}", "posterior"),
         ("prediction: {timeout_ms: 0}", "prediction.timeout_ms"),
@@ -119,6 +124,22 @@ def test_a_cost_model_that_is_none_is_refused_before_the_server_starts(
 def test_settings_reach_the_policy() -> None:
     config = parse_config({"policy": {"factor": 3.0, "posterior": {"kind": "beta"}}}, source="test")
     assert config.settings() == Settings(factor=3.0, posterior=PosteriorSettings(kind="beta"))
+
+
+@pytest.mark.parametrize("name", ["las", "sjf-predicted", "laps-sd:paper"])
+def test_the_policy_that_serves_is_named(tmp_path: Path, name: str) -> None:
+    config = parse_config({"policy": {"name": name, "factor": 3.0}}, source="test")
+    assert config.policy_name == name
+    assert config.settings() == Settings(factor=3.0)
+    path = tmp_path / "config.yaml"
+    path.write_text(as_yaml(config))
+    assert load_config(path) == config
+
+
+def test_laps_sd_serves_unless_another_is_named() -> None:
+    assert ServingConfig().policy_name == "laps-sd"
+    assert "oracle-srpt" not in servable_policies()
+    assert {"las", "hrrn", "laps-sd", "laps-sd:paper"} <= set(servable_policies())
 
 
 def test_the_command_prints_yaml_and_refuses_mistakes(tmp_path: Path) -> None:

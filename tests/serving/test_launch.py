@@ -86,6 +86,15 @@ def test_a_server_without_predictions_must_say_so(tmp_path: Path) -> None:
     assert read_launch(flags(config=config)).bundle is None
 
 
+def test_a_policy_that_uses_no_predictions_needs_no_bundle(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("policy: {name: las}")
+    assert read_launch(flags(config=config)).bundle is None
+    config.write_text("policy: {name: sjf-predicted}")
+    with pytest.raises(InputError, match="needs --laps-sd-bundle"):
+        read_launch(flags(config=config))
+
+
 def test_the_scheduler_updates_with_the_constants_fitted_with_the_bundle(sglang: ModuleType, tmp_path: Path) -> None:
     from laps_sd.serving.hooks.tokenizer import with_fitted_posterior
 

@@ -62,7 +62,7 @@ folder = sys.argv[1] if len(sys.argv) > 1 else os.environ["FOLDER"]
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # as SGLang does, after plugins were loaded
 from laps_sd.serving.metrics import SchedulerMetrics, TokenizerMetrics
 if os.fork() == 0:
-    scheduler = SchedulerMetrics()
+    scheduler = SchedulerMetrics("las")
     scheduler.ranked(3e-5)
     scheduler.preempted("kv")
     os._exit(0)
@@ -81,6 +81,7 @@ def test_metrics_of_all_processes_meet_in_one_page(tmp_path: Any) -> None:
     seen = run(METRICS_IN_TWO_PROCESSES, FOLDER=str(tmp_path))
     assert not seen["too_early"], "prometheus_client was imported before SGLang could set its folder"
     for line in (
+        'laps_sd_active{policy="las"} 1.0',
         'laps_sd_preemptions_total{reason="kv"} 1.0',
         'laps_sd_unpredicted_requests_total{reason="slow"} 1.0',
         "laps_sd_rank_seconds_count 1.0",
