@@ -173,7 +173,8 @@ def _bundle(name: str) -> Check:
 def _server(url: str) -> Check:
     from laps_sd.serving.bench.url import ask_server
 
-    policy = ask_server(url.rstrip("/")).policy
-    return Check(
-        "server", policy == POLICY, f"{url} schedules with {policy}", "start it with --schedule-policy laps-sd"
-    )
+    server = ask_server(url.rstrip("/"))
+    detail = f"{url} schedules with {server.policy}"
+    if server.plugin and server.policy != POLICY:
+        detail += ", ranked by laps-sd"
+    return Check("server", server.plugin, detail, "start it with --schedule-policy laps-sd")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from laps_sd.data.collection.journal import Journal
 from laps_sd.data.collection.prompt import Prompt
-from laps_sd.data.collection.send import RequestError, ask_chat, ask_generate, connect, describe_server, record_of
+from laps_sd.data.collection.send import RequestError, ask_chat, ask_generate, connect, record_of
+from laps_sd.data.collection.server import server_info
+from laps_sd.data.meta_info import from_server_info
 from laps_sd.data.records.writing import check_name
 from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.errors import InputError, WorkError
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 Endpoint = Literal["generate", "openai"]
 
 #: Told after every request: (finished, failed, all).
-Progress = Callable[[int, int, int], None]
+OnFinished = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def collect(
     timeout_s: float = 600.0,
     arrivals: Sequence[float] | None = None,
     api_key: str | None = None,
-    on_progress: Progress | None = None,
+    on_progress: OnFinished | None = None,
 ) -> CollectSummary:
     """Send every prompt once and write a trace; a run that was cut can be taken up again.
 
@@ -153,7 +155,7 @@ class _Run:
         journal: Journal,
         prompts: Sequence[Prompt],
         arrivals: Sequence[float] | None,
-        on_progress: Progress | None,
+        on_progress: OnFinished | None,
     ) -> None:
         self.journal = journal
         self.resumed = len(journal.records)
@@ -181,7 +183,7 @@ class _Run:
         api_key: str | None,
     ) -> None:
         async with connect(url, concurrency, timeout_s, api_key) as client:
-            server = await describe_server(client)
+            server = from_server_info(await asyncio.to_thread(server_info, url, api_key))
             self._started = time.monotonic()
 
             async def worker() -> None:

@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from laps_sd.data.collection.prompt import Prompt
-from laps_sd.data.meta_info import from_meta_info, from_server_info
+from laps_sd.data.collection.server import access, address_of
+from laps_sd.data.meta_info import from_meta_info
 from laps_sd.data.records.bad_rows import to_record
 from laps_sd.data.records.schema import RequestRecord
 from laps_sd.data.tokenizer import Tokenizer
-from laps_sd.errors import InputError, WorkError
 
 if TYPE_CHECKING:
     import httpx
@@ -19,38 +20,6 @@ if TYPE_CHECKING:
 
 class RequestError(Exception):
     """A request that has no record; the text says why, in the server's words where it has some."""
-
-
-def address_of(url: str) -> "httpx.URL":
-    """Return the address of a server.
-
-    Raises
-    ------
-    InputError
-        It is none.
-    """
-    import httpx
-
-    try:
-        address = httpx.URL(url)
-        if address.scheme not in ("http", "https") or not address.host or not 0 < (address.port or 80) < 65536:
-            raise httpx.InvalidURL("no http address")
-    except httpx.InvalidURL:
-        raise InputError(f"{url!r} is no address of a server; expected something like http://127.0.0.1:30000") from None
-    return address
-
-
-def is_here(address: "httpx.URL") -> bool:
-    """Whether the address is this machine's: a proxy of the environment must not see such requests."""
-    return address.host in ("127.0.0.1", "localhost", "::1")
-
-
-def access(address: "httpx.URL", api_key: str | None) -> dict[str, Any]:
-    """What every httpx call to that server takes: the key as bearer token, and a proxy only if it is elsewhere."""
-    return {
-        "headers": {"Authorization": f"Bearer {api_key}"} if api_key else None,
-        "trust_env": not is_here(address),
-    }
 
 
 def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -> "httpx.AsyncClient":
@@ -72,56 +41,66 @@ def connect(url: str, concurrency: int, timeout_s: float, api_key: str | None) -
     )
 
 
-async def describe_server(client: "httpx.AsyncClient") -> dict[str, Any]:
-    """Return model, draft and draft length of the server.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A streamed answer of ``/generate``.
+
+    Attributes
+    ----------
+    content : dict
+        The last message of the stream: the whole answer.
+    first_token_s, end_s : float
+        When its first message and its end came, on the clock of `time.perf_counter`.
+    """
+
+    content: dict[str, Any]
+    first_token_s: float
+    end_s: float
+
+
+async def stream_generate(client: "httpx.AsyncClient", body: Mapping[str, Any]) -> Answer:
+    """Send a request to ``/generate``, streaming for the time of the first token.
+
+    Parameters
+    ----------
+    client : httpx.AsyncClient
+        Knows the address.
+    body : mapping
+        JSON of the request, without ``stream``.
 
     Raises
     ------
-    WorkError
-        Nothing answers, or what answers is no SGLang server.
+    RequestError
+        There is no answer, or it is an error.
     """
-    import httpx
-
-    try:
-        answer = await client.get("/server_info", timeout=60.0)
-        info = answer.json() if answer.status_code == 200 else None
-    except httpx.TransportError as error:
-        why = str(error) or type(error).__name__
-        raise WorkError(f"no server answers at {client.base_url} ({why}); start one or correct the address") from None
-    except ValueError:
-        info = None
-    if info is None and answer.status_code in (401, 403):
-        raise WorkError(f"the server at {client.base_url} wants its API key; give it with --api-key")
-    if not isinstance(info, Mapping) or "model_path" not in info:
-        raise WorkError(f"what answers at {client.base_url} is no SGLang server (HTTP {answer.status_code})")
-    return from_server_info(info)
+    first: float | None = None
+    last = b""
+    async with _Answering(client.stream("POST", "/generate", json={**body, "stream": True})) as answer:
+        async for line in answer.aiter_lines():
+            data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
+            if data and data != "[DONE]":
+                first = time.perf_counter() if first is None else first
+                last = data.encode()
+    end = time.perf_counter()
+    if first is None:
+        raise RequestError("the server closed the stream without an answer")
+    return Answer(_decode(last), first, end)
 
 
 async def ask_generate(
     client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any], tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
     """Send a prompt to ``/generate``, streaming for the time of the first token, and return the record's fields."""
-    body: dict[str, Any] = {"sampling_params": dict(sampling), "stream": True}
+    body: dict[str, Any] = {"sampling_params": dict(sampling)}
     if tokenizer is not None:
         # Ids and not text: SGLang would put a second begin-of-sequence token before the template's own.
         body["input_ids"] = token_ids(tokenizer, prompt)
     else:
         body["text"] = prompt.prompt if prompt.messages is None else prompt.canonical.text
-    first: float | None = None
-    last = b""
-    started = time.monotonic()
-    async with _Answering(client.stream("POST", "/generate", json=body)) as answer:
-        async for line in answer.aiter_lines():
-            if line.startswith("data:"):
-                if first is None:
-                    first = time.monotonic()
-                data = line[5:].strip()
-                if data and data != "[DONE]":
-                    last = data.encode()
-    ended = time.monotonic()
-    if first is None:
-        raise RequestError("the server closed the stream without an answer")
-    return {**_measured(_decode(last)), "ttft_s": round(first - started, 4), "e2e_s": round(ended - started, 4)}
+    started = time.perf_counter()
+    answer = await stream_generate(client, body)
+    times = {"ttft_s": answer.first_token_s - started, "e2e_s": answer.end_s - started}
+    return {**_measured(answer.content), **{name: round(seconds, 4) for name, seconds in times.items()}}
 
 
 async def ask_chat(client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def bench(
     policies: Annotated[
         str | None,
         typer.Option(
-            help=f"Policies in turn: laps-sd and SGLang's own names [default: {POLICIES}; with --url what it says]."
+            help="Policies in turn: SGLang's own names, and every policy that laps-sd can serve "
+            f"[default: {POLICIES}; with --url what it says]."
         ),
     ] = None,
     model: Annotated[
@@ -90,7 +91,7 @@ def bench(
     from laps_sd.commands._console import say, sharing
     from laps_sd.files import check_folder, check_outputs, write_json
     from laps_sd.report.comparison import policy_table
-    from laps_sd.serving.bench.run import check_servers, check_usage, run_bench
+    from laps_sd.serving.bench.run import check_servers, check_usage, needs_bundle, run_bench
     from laps_sd.serving.bench.url import bench_url
 
     check_outputs((json, report), (prompts,))
@@ -109,12 +110,12 @@ def bench(
         check_usage(names, asked, max_running=slots, rounds=rounds, rate=rate)
         check_servers(model, draft, draft_model, cpu=not gpu)
         extra = _split(server_args)
-        if bundle is None and model is not None and "laps-sd" in names:
+        if bundle is None and model is not None and any(map(needs_bundle, names)):
             say(f"no --bundle: predictions are trained on the demo model's answers, and mislead where {model} differs")
         with sharing("starting") as tell:
             result = run_bench(
                 policies=names,
-                bundle=_bundle(bundle, draft, out, seed, asked) if "laps-sd" in names else None,
+                bundle=_bundle(bundle, draft, out, seed, asked) if any(map(needs_bundle, names)) else None,
                 draft=draft,
                 draft_model=draft_model,
                 max_running=slots,

@@ -1,7 +1,6 @@
 """Send one workload to a live server, each request at its time, and keep what a client sees of every one."""
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laps_sd.data import Prompt
-from laps_sd.data.collection.send import access, address_of
+from laps_sd.data.collection.send import RequestError, stream_generate
+from laps_sd.data.collection.server import access, address_of
 from laps_sd.data.tokenizer import load_tokenizer
 from laps_sd.errors import InputError
 from laps_sd.scheduler import RequestOutcome
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import httpx
 
 #: Told after every request: (finished or failed, all).
-Progress = Callable[[int, int], None]
+OnAnswer = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def send_load(
     *,
     timeout_s: float = 900.0,
     api_key: str | None = None,
-    progress: Progress | None = None,
+    progress: OnAnswer | None = None,
 ) -> list[LoadResult]:
     """Send every request at its time and wait for all answers.
 
@@ -159,7 +159,7 @@ def send_load(
 
 
 async def _send_all(
-    url: str, requests: Sequence[LoadRequest], timeout_s: float, api_key: str | None, progress: Progress | None
+    url: str, requests: Sequence[LoadRequest], timeout_s: float, api_key: str | None, progress: OnAnswer | None
 ) -> list[LoadResult]:
     import httpx
 
@@ -173,9 +173,9 @@ async def _send_all(
             await asyncio.sleep(max(0.0, request.arrival_s - (time.perf_counter() - started)))
             result = LoadResult(request.request_id, time.perf_counter() - started)
             try:
-                await _stream(client, request, result, started)
-            except (httpx.HTTPError, ValueError) as error:
-                result.error, result.finish_s = str(error) or type(error).__name__, None
+                await _ask(client, request, result, started)
+            except RequestError as error:
+                result.error = str(error)
             done += 1
             if progress is not None:
                 progress(done, len(requests))
@@ -184,25 +184,15 @@ async def _send_all(
         return list(await asyncio.gather(*(one(request) for request in requests)))
 
 
-async def _stream(client: "httpx.AsyncClient", request: LoadRequest, result: LoadResult, started: float) -> None:
-    last = ""
-    async with client.stream("POST", "/generate", json={**request.body, "stream": True}) as answer:
-        if answer.status_code != 200:
-            raise ValueError(f"HTTP {answer.status_code}: {(await answer.aread()).decode(errors='replace')[:200]}")
-        async for line in answer.aiter_lines():
-            data = line.removeprefix("data:").strip()
-            if not data or data == "[DONE]":
-                continue
-            if result.first_token_s is None:
-                result.first_token_s = time.perf_counter() - started
-            last = data
-    finish = time.perf_counter() - started
-    content = json.loads(last or "{}")
-    if not isinstance(content, dict) or "error" in content or not isinstance(content.get("meta_info"), dict):
-        said = content.get("error") if isinstance(content, dict) else None
-        raise ValueError(str(said or "the server closed the stream without an answer")[:200])
-    result.output_ids, result.meta_info = list(content.get("output_ids") or []), content["meta_info"]
-    reason = result.meta_info.get("finish_reason") or {}
+async def _ask(client: "httpx.AsyncClient", request: LoadRequest, result: LoadResult, started: float) -> None:
+    """Send one request and note in ``result`` what comes back; RequestError where that is no answer."""
+    answer = await stream_generate(client, request.body)
+    meta = answer.content.get("meta_info")
+    if not isinstance(meta, dict):
+        raise RequestError("the server's answer has no meta_info")
+    result.first_token_s = answer.first_token_s - started
+    result.output_ids, result.meta_info = list(answer.content.get("output_ids") or []), meta
+    reason = meta.get("finish_reason") or {}
     if reason.get("type") == "abort":
-        raise ValueError(f"aborted: {reason.get('message', '')}")
-    result.finish_s = finish
+        raise RequestError(f"aborted: {reason.get('message', '')}")
+    result.finish_s = answer.end_s - started

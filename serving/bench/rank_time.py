@@ -1,33 +1,33 @@
 """How long one ranking takes, read from a server's ``/metrics``."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 
-from laps_sd.data.collection.send import access, address_of
-
-_BUCKET = re.compile(r'laps_sd_rank_seconds_bucket\{(?:.*,)?le="([^"]+)"[^}]*\} (\S+)')
+from laps_sd.data.collection.server import access, address_of
+from laps_sd.serving.process.exposition import samples_of
 
 #: Rankings that took at most so many seconds, cumulative over the server's life.
 Counts = Mapping[float, float]
 
 
 def rank_counts(url: str, api_key: str | None = None) -> Counts:
-    """What a server has counted so far; nothing where it exports no metrics or does not answer."""
+    """Return what a server has counted so far; nothing where it exports no metrics or does not answer."""
     import httpx
 
     try:
         answer = httpx.get(f"{url}/metrics", timeout=60, **access(address_of(url), api_key))
-    except httpx.HTTPError:
+        return counts_in(answer.text)
+    except (httpx.HTTPError, ValueError):
         return {}
-    return counts_in(answer.text)
 
 
 def counts_in(exposition: str) -> Counts:
-    """Read the counts out of Prometheus text, all processes together."""
+    """Read the counts out of Prometheus text, all processes together; ValueError where it is none."""
     counts: dict[float, float] = {}
-    for edge, count in _BUCKET.findall(exposition):
-        counts[float(edge)] = counts.get(float(edge), 0.0) + float(count)
+    for name, labels, value in samples_of(exposition):
+        if name == "laps_sd_rank_seconds_bucket":
+            edge = float(labels["le"])
+            counts[edge] = counts.get(edge, 0.0) + value
     return counts
 
 

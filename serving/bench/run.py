@@ -8,20 +8,22 @@ import yaml
 
 from laps_sd.data import Prompt
 from laps_sd.errors import InputError, WorkError
+from laps_sd.scheduler import policy_class
 from laps_sd.serving.bench.figures import Turn, compare_tokens, summary_of, write_requests
 from laps_sd.serving.bench.load import LoadRequest, send_load, workload
 from laps_sd.serving.bench.rank_time import quantiles_us, rank_counts
+from laps_sd.serving.config import servable_policies
 from laps_sd.serving.cpu import launch
 from laps_sd.serving.cpu.model import demo_model
 from laps_sd.serving.flags import POLICY
 from laps_sd.serving.process.server import SglangServer
 from laps_sd.serving.process.speculation import Speculation, speculation_args
 
-#: Policies that a server knows by itself, and ours.
-SERVER_POLICIES = ("fcfs", "hrrn", "lpm", "dfs-weight", "lof", "random", "shortest-prefill-first", POLICY)
+#: Policies that SGLang knows by itself: their names are its own, also where one of ours is called the same.
+SGLANG_POLICIES = ("fcfs", "hrrn", "lpm", "dfs-weight", "lof", "random", "shortest-prefill-first")
 
 #: Told what happens: (sentence, share of the whole that is done, 0 to 1).
-Progress = Callable[[str, float], None]
+OnStage = Callable[[str, float], None]
 
 
 def run_bench(
@@ -41,14 +43,14 @@ def run_bench(
     rounds: int = 1,
     server_args: Sequence[str] = (),
     config: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: OnStage | None = None,
 ) -> dict[str, Any]:
     """Compare policies on servers that are started for it, one at a time, each fresh.
 
     Parameters
     ----------
     policies : sequence of str
-        ``laps-sd`` and SGLang's own names, in the order in which they take turns.
+        SGLang's own names and those that ``policy.name`` may have, in the order in which they take turns.
     prompts : sequence of Prompt or str
         What to ask; the chat template is applied where the model has one. Decoding is greedy.
     bundle : path, MLflow URI or None
@@ -95,12 +97,12 @@ def run_bench(
             *policy_args(policy, bundle, config, out_dir),
             *server_args,
         ]
-        log = out_dir / f"server-{number}-{policy}.log"
+        log = out_dir / f"server-{number}-{file_name(policy)}.log"
         tell = teller(progress, label, index, len(plan))
         tell("starting the server", 0.0)
         with SglangServer(args, cpu=cpu, model=model, log=log) as server:
             server.wait_ready()
-            turns.append(take_turn(server.url, policy, number, requests, tell))
+            turns.append(take_turn(server.url, policy, number, requests, tell, plugin=ranks_by_plugin(policy)))
             server.raise_if_dead()
     write_requests(out_dir / "requests.jsonl", turns)
     return {
@@ -115,20 +117,37 @@ def run_bench(
 
 
 def policy_args(policy: str, bundle: Path | str | None, config: Mapping[str, Any] | None, out_dir: Path) -> list[str]:
-    """Launch arguments that select a policy."""
-    args = ["--schedule-policy", policy]
-    if policy != POLICY:
-        return args
+    """Launch arguments that select a policy: one of SGLang's own, or laps-sd with ours in its configuration."""
+    if not ranks_by_plugin(policy):
+        return ["--schedule-policy", policy]
+    args = ["--schedule-policy", POLICY]
     content = dict(config or {})
-    if bundle is None:
+    if policy != POLICY:
+        content["policy"] = {**content.get("policy", {}), "name": policy}
+    if bundle is None and needs_bundle(policy):
         content["unpredicted"] = True
-    else:
+    elif bundle is not None:
         args += ["--laps-sd-bundle", str(bundle)]
     if content:
-        path = out_dir / "laps-sd-config.yaml"
+        path = out_dir / f"{file_name(policy)}-config.yaml"
         path.write_text(yaml.safe_dump(content), encoding="utf-8")
         args += ["--laps-sd-config", str(path)]
     return args
+
+
+def ranks_by_plugin(policy: str) -> bool:
+    """Whether a policy is ours, and not one of SGLang's own."""
+    return policy not in SGLANG_POLICIES
+
+
+def needs_bundle(policy: str) -> bool:
+    """Whether a policy is ours and uses predictions."""
+    return ranks_by_plugin(policy) and policy_class(policy).uses_predictions
+
+
+def file_name(policy: str) -> str:
+    """The policy's name as part of a file's."""
+    return policy.replace(":", "-")
 
 
 def check_usage(
@@ -140,9 +159,10 @@ def check_usage(
     rate: float | None = None,
 ) -> None:
     """Raise :class:`InputError` for an unknown policy, no prompts or a number out of bounds."""
-    unknown = [policy for policy in policies if policy not in SERVER_POLICIES]
+    known = dict.fromkeys([*SGLANG_POLICIES, *servable_policies()])
+    unknown = [policy for policy in policies if policy not in known]
     if unknown or not policies:
-        raise InputError(f"unknown policy {' '.join(unknown) or '(none)'}; a server knows {', '.join(SERVER_POLICIES)}")
+        raise InputError(f"unknown policy {' '.join(unknown) or '(none)'}; a server knows {', '.join(known)}")
     if len(set(policies)) < len(policies):
         raise InputError("a policy is named twice; rounds say how often each has its turn")
     if not prompts:
@@ -177,11 +197,16 @@ def take_turn(
     number: int,
     requests: Sequence[LoadRequest],
     tell: Callable[[str, float], None],
+    *,
+    plugin: bool,
     api_key: str | None = None,
 ) -> Turn:
-    """Send the requests and return what came back; :class:`WorkError` where nothing did."""
+    """Send the requests and return what came back; WorkError where nothing did.
+
+    With ``plugin`` the server's rankings are timed from its metrics.
+    """
     tell(f"0 of {len(requests)} requests answered", 0.2)
-    before = rank_counts(url, api_key) if policy == POLICY else {}
+    before = rank_counts(url, api_key) if plugin else {}
     results = send_load(
         url,
         requests,
@@ -190,11 +215,11 @@ def take_turn(
     )
     if all(result.finish_s is None for result in results):
         raise WorkError(f"no request succeeded under {policy}; the first failure was: {results[0].error}")
-    rank_us = quantiles_us(rank_counts(url, api_key), since=before) if policy == POLICY else None
+    rank_us = quantiles_us(rank_counts(url, api_key), since=before) if plugin else None
     return Turn(policy, number, results, rank_us)
 
 
-def teller(progress: Progress | None, label: str, index: int, count: int) -> Callable[[str, float], None]:
+def teller(progress: OnStage | None, label: str, index: int, count: int) -> Callable[[str, float], None]:
     """Return what a turn tells of its own share to, the ``index``-th of ``count``."""
 
     def tell(what: str, share: float) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from laps_sd.data import Prompt
-from laps_sd.data.collection.send import access, address_of, is_here
+from laps_sd.data.collection.server import address_of, is_here, server_info
 from laps_sd.data.meta_info import from_server_info
-from laps_sd.errors import InputError, WorkError
+from laps_sd.errors import InputError
 from laps_sd.serving.bench.figures import compare_tokens, summary_of, write_requests
 from laps_sd.serving.bench.load import workload
-from laps_sd.serving.bench.run import Progress, check_usage, take_turn, teller
-from laps_sd.serving.flags import POLICY
+from laps_sd.serving.bench.run import OnStage, check_usage, take_turn, teller
+from laps_sd.serving.flags import POLICY, STATE_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,9 @@ class RunningServer:
     Attributes
     ----------
     policy : str
-        What it schedules with.
+        What it schedules with; of laps-sd, the policy that ranks there.
+    plugin : bool
+        Whether that is ours, and so timed in its metrics.
     slots : int or None
         Requests that decode together, over all its replicas.
     model, draft : str or None
@@ -33,6 +35,7 @@ class RunningServer:
     """
 
     policy: str
+    plugin: bool
     slots: int | None
     model: str | None
     draft: str | None
@@ -50,7 +53,7 @@ def bench_url(
     rate: float | None = None,
     seed: int = 0,
     api_key: str | None = None,
-    progress: Progress | None = None,
+    progress: OnStage | None = None,
 ) -> dict[str, Any]:
     """Send one run to a server that runs already; see `laps_sd.serving.bench.run.run_bench`.
 
@@ -80,7 +83,9 @@ def bench_url(
     template = model if model is not None else server.template_from
     requests = workload(prompts, template, max_new_tokens, rate, seed, cpu=False)
     out_dir.mkdir(parents=True, exist_ok=True)
-    turn = take_turn(url, server.policy, 0, requests, teller(progress, server.policy, 0, 1), api_key)
+    turn = take_turn(
+        url, server.policy, 0, requests, teller(progress, server.policy, 0, 1), plugin=server.plugin, api_key=api_key
+    )
     write_requests(out_dir / "requests.jsonl", [turn])
     return {
         "workload": {
@@ -95,27 +100,13 @@ def bench_url(
 
 def ask_server(url: str, api_key: str | None = None) -> RunningServer:
     """Ask ``/server_info``; see `bench_url` for what is raised."""
-    import httpx
-
-    address = address_of(url)
-    try:
-        answer = httpx.get(f"{url}/server_info", timeout=60, **access(address, api_key))
-    except httpx.HTTPError as error:
-        why = str(error) or type(error).__name__
-        raise WorkError(f"no SGLang server answers at {url} ({why}); start one or correct the address") from None
-    if answer.status_code in (401, 403):
-        raise WorkError(f"the server at {url} wants its API key; give it with --api-key")
-    try:
-        info = answer.json()
-    except ValueError:
-        info = None
-    if not isinstance(info, Mapping) or not isinstance(info.get("schedule_policy"), str):
-        raise WorkError(f"what answers at {url} is no SGLang server (HTTP {answer.status_code}); correct the address")
+    info = server_info(url, api_key, needs=("model_path", "schedule_policy"))
     facts = from_server_info(info)
     folder = info.get("tokenizer_path") or info.get("model_path")
-    here = isinstance(folder, str) and is_here(address) and Path(folder).is_dir() and find_spec("transformers")
+    here = isinstance(folder, str) and is_here(address_of(url)) and Path(folder).is_dir() and find_spec("transformers")
     return RunningServer(
-        policy=info["schedule_policy"],
+        policy=_ranks_there(info) or info["schedule_policy"],
+        plugin=_ranks_there(info) is not None or info["schedule_policy"] == POLICY,
         slots=_slots(info),
         model=facts.get("model"),
         draft=facts.get("draft"),
@@ -123,11 +114,20 @@ def ask_server(url: str, api_key: str | None = None) -> RunningServer:
     )
 
 
+def _replicas(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    states = info.get("internal_states")
+    return [state for state in states if isinstance(state, Mapping)] if isinstance(states, list) else []
+
+
+def _ranks_there(info: Mapping[str, Any]) -> str | None:
+    """Name of the policy with which our plugin says that it ranks; None where it says nothing."""
+    said = [state[STATE_KEY].get("policy") for state in _replicas(info) if isinstance(state.get(STATE_KEY), Mapping)]
+    return str(said[0]) if said and said[0] else None
+
+
 def _slots(info: Mapping[str, Any]) -> int | None:
     """What the replicas really run with; the launch argument is null where SGLang chose by itself."""
-    states = info.get("internal_states")
-    replicas = [state for state in states if isinstance(state, Mapping)] if isinstance(states, list) else []
-    known = [state.get("effective_max_running_requests_per_dp") for state in replicas]
+    known = [state.get("effective_max_running_requests_per_dp") for state in _replicas(info)]
     asked = info.get("max_running_requests")
     if known and None not in known:
         return sum(int(slots) for slots in known if slots is not None)

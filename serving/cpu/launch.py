@@ -10,9 +10,8 @@ from pathlib import Path
 
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.cpu import guard
+from laps_sd.serving.flags import SUPPORTED_SGLANG
 
-#: The stand-in supplies exactly what this version of SGLang calls; another one may call something else.
-SUPPORTED_SGLANG = "0.5.23"
 COMPILERS = (os.environ.get("CXX", "c++"), "g++")
 STANDINS = Path(__file__).resolve().parent / "standins"
 
@@ -52,10 +51,10 @@ def check(args: Sequence[str] = ()) -> None:
         found = version("sglang")
     except PackageNotFoundError:
         raise WorkError("SGLang is not installed; run `make .venv` in the repository of laps-sd") from None
-    if found != SUPPORTED_SGLANG:
+    if found not in SUPPORTED_SGLANG:  # the stand-in supplies exactly what these call
         raise WorkError(
-            f"the CPU stand-in supports SGLang {SUPPORTED_SGLANG}, but {found} is installed; "
-            f"run `pip install --no-deps sglang=={SUPPORTED_SGLANG}`"
+            f"the CPU stand-in supports SGLang {', '.join(SUPPORTED_SGLANG)}, but {found} is installed; "
+            f"run `pip install --no-deps sglang=={SUPPORTED_SGLANG[-1]}`"
         )
     try:
         version("torch")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from laps_sd.serving.cpu import guard
+from laps_sd.serving.flags import SUPPORTED_SGLANG
 from laps_sd.serving.refuse import refuse
 
 FALLBACK = "sglang.srt.arg_groups.overrides._attention_backend_platform_fallbacks"
@@ -35,7 +36,9 @@ def activate() -> None:
         try:
             pkgutil.resolve_name(target)
         except (ImportError, AttributeError):
-            refuse(f"this SGLang has no {target}, which the CPU stand-in patches; install sglang==0.5.23")
+            refuse(
+                f"this SGLang has no {target}, which the CPU stand-in patches; install sglang=={SUPPORTED_SGLANG[-1]}"
+            )
     HookRegistry.register(FALLBACK, keep_intel_amx, HookType.AROUND)
     HookRegistry.register(LAST_LOC, last_slots, HookType.AROUND)
 

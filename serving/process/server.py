@@ -17,6 +17,7 @@ import psutil
 
 from laps_sd.errors import InputError, WorkError
 from laps_sd.serving.cpu import launch
+from laps_sd.serving.process.exposition import samples_of
 from laps_sd.serving.process.log import telling_line
 
 #: Called while waiting, with the seconds waited so far.
@@ -197,11 +198,11 @@ class SglangServer:
         if answer.status_code != 200:
             raise WorkError(f"the SGLang server at {self.url} has no metrics; start it with --enable-metrics")
         samples: dict[str, float] = {}
-        for line in answer.text.splitlines():
-            if line and not line.startswith("#"):
-                name, _, value = line.rpartition(" ")
-                name = name.partition("{")[0]
-                samples[name] = samples.get(name, 0.0) + float(value)
+        try:
+            for name, _, value in samples_of(answer.text):
+                samples[name] = samples.get(name, 0.0) + value
+        except ValueError as error:
+            raise WorkError(f"the SGLang server at {self.url} gave metrics that cannot be read ({error})") from error
         return samples
 
     def _get(self, path: str, *, timeout_s: float) -> httpx.Response:

@@ -77,7 +77,9 @@ def test_quantiles_are_read_from_metrics_text() -> None:
         'laps_sd_rank_seconds_bucket{le="5e-05"} 100\nlaps_sd_rank_seconds_bucket{le="+Inf"} 100\nother 3\n'
     )
     assert quantiles_us(counts_in(text)) == pytest.approx((15.0, 47.0))
-    assert quantiles_us(counts_in("nothing")) is None
+    assert quantiles_us(counts_in("# nothing")) is None
+    with pytest.raises(ValueError, match="metrics"):
+        counts_in("no metrics")
     assert quantiles_us(counts_in(text), since=counts_in(text)) is None, "nothing was ranked since"
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from laps_sd.cli import run
 from laps_sd.data import builtin_trace, write_records
 from laps_sd.data.prompts import generate_prompts
+from laps_sd.predictors import fit_bundle
 
 #: What the command line promises, literally.
 WORKLOAD = {"n", "slots", "load", "seed"}
@@ -98,6 +100,35 @@ def test_only_what_was_ranked_meanwhile_counts(bench: Bench, fake_sglang: Any) -
     ]
     figures = bench("--url", fake_sglang.url, "--requests", "2")["policies"]["laps-sd"]
     assert (figures["rank_us_p50"], figures["rank_us_p99"]) == pytest.approx((5.0, 9.9))
+
+
+def test_the_policy_that_ranks_inside_laps_sd_is_the_one_measured(bench: Bench, fake_sglang: Any) -> None:
+    fake_sglang.info["schedule_policy"] = "laps-sd"
+    fake_sglang.info["internal_states"][0]["laps_sd"] = {"policy": "las"}
+    fake_sglang.metrics = ["<html>no metrics</html>"]  # who has no times is measured all the same
+    result = bench("--url", fake_sglang.url, "--requests", "2", "--policies", "las")
+    assert list(result["policies"]) == ["las"]
+    assert result["policies"]["las"]["rank_us_p50"] is None
+
+
+def test_policies_of_ours_are_served_by_name(
+    bench: Bench, started_servers: list[tuple[list[str], Any]], tmp_path: Path
+) -> None:
+    options = ("--policies", "hrrn,las,laps-sd:paper", "--requests", "2", "--rounds", "1", "--prompts")
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("one\ntwo\n")
+    bundle = fit_bundle(list(builtin_trace("ngram"))[:200]).save(tmp_path / "bundle")
+    result = bench(*options, str(prompts), "--bundle", str(bundle))
+    assert list(result["policies"]) == ["hrrn", "las", "laps-sd:paper"]
+    flag = "--schedule-policy"
+    assert [args[args.index(flag) + 1] for args, _ in started_servers] == ["hrrn", "laps-sd", "laps-sd"]
+    assert yaml.safe_load((tmp_path / "out" / "las-config.yaml").read_text()) == {"policy": {"name": "las"}}
+    named = yaml.safe_load((tmp_path / "out" / "laps-sd-paper-config.yaml").read_text())
+    assert named == {"policy": {"name": "laps-sd:paper"}}
+
+
+def test_a_policy_that_no_server_can_have_is_refused(bench: Bench, tmp_path: Path) -> None:
+    assert "unknown policy oracle-srpt" in bench("--policies", "fcfs,oracle-srpt", code=2)["warned"]
 
 
 def test_a_key_opens_a_server_that_wants_one(bench: Bench, fake_sglang: Any) -> None:

@@ -1,5 +1,7 @@
 """The table of everything that we touch in SGLang, against the installed SGLang: an upgrade fails here first."""
 
+import re
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +16,17 @@ from laps_sd.serving.preflight import check_sglang
 
 def test_the_installed_sglang_is_one_that_is_supported() -> None:
     assert installed_sglang() in SUPPORTED_SGLANG
+
+
+def test_what_is_installed_and_what_is_said_name_one_version() -> None:
+    root = Path(__file__).resolve().parents[3]
+    for name in ("pyproject.toml", "requirements/cpu-nodeps.txt", "requirements/lock.txt"):
+        named = re.findall(
+            r"^(?:sglang = \[\")?sglang==([\d.]+)", (root / name).read_text(encoding="utf-8"), re.MULTILINE
+        )
+        assert named == [SUPPORTED_SGLANG[-1]], name
+    for name in ("README.md", "docs/cpu.md", "docs/results-serving.md", "requirements/cpu.txt"):
+        assert f"SGLang {SUPPORTED_SGLANG[-1]}" in (root / name).read_text(encoding="utf-8"), name
 
 
 @pytest.mark.parametrize("target", ALL_TARGETS, ids=lambda t: f"{t.kind}:{t.path.removeprefix('sglang.srt.')}")
