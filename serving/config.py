@@ -5,7 +5,7 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,11 @@ _POLICY_NAME = (
     "Who ranks: a policy of `laps-sd simulate --policies`, also one that another installed package registers."
 )
 _FIT = "`laps-sd simulate --trace TRACE --fit-cost-model FILE` writes one"
+
+
+_Scalar = float | int | bool | str
+#: What an operator sets of a policy: constants, and sections of constants.
+Given = dict[str, _Scalar | dict[str, _Scalar]]
 
 
 class _Section(BaseModel):
@@ -150,7 +155,7 @@ class ServingConfig(_Section):
     admission: AdmissionConfig = AdmissionConfig()
     record: RecordConfig = RecordConfig()
     policy: Annotated[
-        dict[str, float | int | bool | str | dict[str, float | int | bool | str]],
+        Given,
         Setting("The policy that serves, by name, and those of its constants that differ from their defaults."),
     ] = {}
 
@@ -161,7 +166,7 @@ class ServingConfig(_Section):
 
     @field_validator("policy")
     @classmethod
-    def _known_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _known_settings(cls, value: Given) -> Given:
         known = ["name", *Settings().names()]
         unknown = [name for name in value if name not in known]
         if unknown:
@@ -213,9 +218,10 @@ def servable_policies() -> list[str]:
     return [name for name in policy_names() if not policy_class(name).clairvoyant]
 
 
-def _settings(values: Mapping[str, Any]) -> Settings:
+def _settings(values: Given) -> Settings:
     """Build the policy's settings, the posterior's among them; ValueError names the one that is wrong."""
-    own = {name: value for name, value in values.items() if name != "name"}
+    own: dict[str, Any] = {**values}  # Any: `Settings` checks each value against its own declaration
+    own.pop("name", None)
     if "posterior" in own:
         try:
             own["posterior"] = PosteriorSettings(**own["posterior"])
@@ -297,17 +303,18 @@ def _section_lines(model: BaseModel, indent: str) -> Iterator[str]:
             yield f"{indent}{name}: {_scalar(value)}"
 
 
-def _policy_lines(defaults: Any, given: dict[str, Any], indent: str) -> Iterator[str]:
-    kind: Any = type(defaults)
-    for name, _, setting in declared(kind):
+def _policy_lines(defaults: Settings | PosteriorSettings, given: Mapping[str, object], indent: str) -> Iterator[str]:
+    owner: type = type(defaults)
+    for name, _, setting in declared(owner):
         default = getattr(defaults, name)
         mark = "" if name in given else "# "
         yield from _comment(meaning(setting), indent)
-        if is_dataclass(default):
+        value = given.get(name, default)
+        if isinstance(default, PosteriorSettings):
             yield f"{indent}{mark}{name}:"
-            yield from _policy_lines(default, given.get(name, {}), indent + "  ")
+            yield from _policy_lines(default, value if isinstance(value, Mapping) else {}, indent + "  ")
         else:
-            yield f"{indent}{mark}{name}: {_scalar(given.get(name, default))}"
+            yield f"{indent}{mark}{name}: {_scalar(value)}"
 
 
 def meaning(setting: Setting) -> str:
@@ -320,5 +327,5 @@ def _comment(text: str, indent: str) -> list[str]:
     return textwrap.wrap(" ".join(text.split()), _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()

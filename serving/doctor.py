@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import laps_sd
 from laps_sd.errors import LapsError
@@ -58,7 +57,7 @@ def examine(
     return checks
 
 
-def as_json(checks: Sequence[Check]) -> dict[str, Any]:
+def as_json(checks: Sequence[Check]) -> dict[str, object]:
     """JSON of ``laps-sd doctor``."""
     return {"ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}
 

@@ -116,7 +116,7 @@ class TokenizerManager(Protocol):
 class ReceivedRequest(Protocol):
     """SGLang's ``GenerateReqInput``: our record hangs on it, nothing of it is read."""
 
-    laps_sd: Any  # a TokenizerRequest; its module imports this one
+    laps_sd: Any  # Any: a TokenizerRequest, whose module imports this one
 
 
 @describes("sglang.srt.managers.tokenizer_manager.ReqState", "find our record of a request that ended")
@@ -149,7 +149,7 @@ class FinishedReason(Protocol):
 class Req(Protocol):
     """A request in the scheduler process."""
 
-    laps_sd: Any  # ours: a SchedulerRequest; its module imports this one
+    laps_sd: Any  # Any: a SchedulerRequest, whose module imports this one
     priority: int | None
     origin_input_ids: Sequence[int]
     output_ids: Sequence[int]

@@ -4,11 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from laps_sd.files import replacing
 from laps_sd.scheduler import summarise
-from laps_sd.serving.bench.load import LoadResult
+from laps_sd.serving.bench.load import Json, LoadResult
 from laps_sd.serving.flags import META_KEY
 
 
@@ -22,7 +21,7 @@ class Turn:
     rank_us: tuple[float, float] | None
 
 
-def summary_of(turns: Sequence[Turn]) -> dict[str, Any]:
+def summary_of(turns: Sequence[Turn]) -> Json:
     """Figures of one policy over all its rounds, one after the other on one clock."""
     outcomes, shift, means = [], 0.0, []
     for turn in turns:
@@ -32,7 +31,7 @@ def summary_of(turns: Sequence[Turn]) -> dict[str, Any]:
         spread = summarise(moved)["latency_s"]
         means.append(None if spread is None else spread["mean"])
         outcomes += moved
-    summary: dict[str, Any] = dict(summarise(outcomes))
+    summary: Json = dict(summarise(outcomes))
     timed = [turn.rank_us for turn in turns if turn.rank_us is not None]
     if timed:
         summary["rank_us_p50"], summary["rank_us_p99"] = (sum(x) / len(timed) for x in zip(*timed, strict=True))
@@ -41,7 +40,7 @@ def summary_of(turns: Sequence[Turn]) -> dict[str, Any]:
     return summary
 
 
-def compare_tokens(turns: Sequence[Turn]) -> dict[str, Any]:
+def compare_tokens(turns: Sequence[Turn]) -> Json:
     """Whether every request got the same tokens in every run that answered it."""
     answers: dict[str, list[tuple[str, int, list[int]]]] = {}
     for turn in turns:

@@ -13,13 +13,16 @@ import numpy as np
 from laps_sd.data import Prompt
 from laps_sd.data.collection.send import RequestError, stream_generate
 from laps_sd.data.collection.server import access, address_of
-from laps_sd.data.tokenizer import load_tokenizer
+from laps_sd.data.tokenizer import Tokenizer, load_tokenizer
 from laps_sd.errors import InputError
 from laps_sd.scheduler import RequestOutcome
 from laps_sd.serving.flags import META_KEY
 
 if TYPE_CHECKING:
     import httpx
+
+#: Decoded JSON: whoever reads a key knows what stands under it.
+Json = dict[str, Any]  # Any: JSON has no narrower type
 
 #: Told after every request: (finished or failed, all).
 OnAnswer = Callable[[int, int], None]
@@ -39,7 +42,7 @@ class LoadRequest:
     """
 
     request_id: str
-    body: dict[str, Any]
+    body: Json
     arrival_s: float = 0.0
 
 
@@ -52,12 +55,13 @@ class LoadResult:
     first_token_s: float | None = None
     finish_s: float | None = None
     output_ids: list[int] = field(default_factory=list)
-    meta_info: dict[str, Any] = field(default_factory=dict)
+    meta_info: Json = field(default_factory=dict)
     error: str | None = None
 
     def outcome(self, *, shift_s: float = 0.0) -> RequestOutcome:
         """The request for `laps_sd.scheduler.summarise`, moved by ``shift_s`` seconds."""
-        ours = self.meta_info.get(META_KEY) or {}
+        ours: Json = self.meta_info.get(META_KEY) or {}
+        retractions: int = self.meta_info.get("num_retractions", 0)
         return RequestOutcome(
             request_id=self.request_id,
             arrival_s=self.arrival_s + shift_s,
@@ -65,7 +69,7 @@ class LoadResult:
             finish_s=None if self.finish_s is None else self.finish_s + shift_s,
             # A server that streams increments sends only the last ids at the end.
             output_tokens=self.meta_info.get("completion_tokens", len(self.output_ids)),
-            preemptions=ours.get("preemptions", self.meta_info.get("num_retractions", 0)),
+            preemptions=ours.get("preemptions", retractions),
             recomputed_tokens=ours.get("recomputed_tokens", 0),
         )
 
@@ -99,7 +103,7 @@ def workload(
     for index, (prompt, arrival) in enumerate(zip(prompts, arrivals, strict=True)):
         asked = Prompt(prompt_id=f"bench-{index}", prompt=prompt) if isinstance(prompt, str) else prompt
         cap = min(asked.max_new_tokens or max_new_tokens, max_new_tokens)
-        body: dict[str, Any] = {"sampling_params": {"temperature": 0, "max_new_tokens": cap}}
+        body: Json = {"sampling_params": {"temperature": 0, "max_new_tokens": cap}}
         if tokenizer is None:
             body["text"] = asked.canonical.text
         else:
@@ -109,7 +113,7 @@ def workload(
     return requests
 
 
-def _templated(tokenizer: Any, prompt: Prompt) -> str:
+def _templated(tokenizer: Tokenizer, prompt: Prompt) -> str:
     from jinja2 import TemplateError
 
     try:
@@ -118,7 +122,7 @@ def _templated(tokenizer: Any, prompt: Prompt) -> str:
         raise InputError(f"the model's chat template refuses prompt {prompt.prompt_id}: {error}") from None
 
 
-def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
+def _tokenizer(model: Path | str | None, cpu: bool) -> Tokenizer | None:
     """The model's tokenizer when it has a chat template, else None: prompts then go as they are."""
     if model is None and cpu:
         from laps_sd.serving.cpu.model import demo_model
@@ -127,8 +131,8 @@ def _tokenizer(model: Path | str | None, cpu: bool) -> Any:
     if model is None:
         return None
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    tokenizer = load_tokenizer(str(model))
-    return tokenizer if tokenizer.chat_template else None
+    tokenizer: Tokenizer = load_tokenizer(str(model))
+    return tokenizer if getattr(tokenizer, "chat_template", None) else None
 
 
 def send_load(

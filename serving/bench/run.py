@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -10,7 +9,7 @@ from laps_sd.data import Prompt
 from laps_sd.errors import InputError, WorkError
 from laps_sd.scheduler import policy_class
 from laps_sd.serving.bench.figures import Turn, compare_tokens, summary_of, write_requests
-from laps_sd.serving.bench.load import LoadRequest, send_load, workload
+from laps_sd.serving.bench.load import Json, LoadRequest, send_load, workload
 from laps_sd.serving.bench.rank_time import quantiles_us, rank_counts
 from laps_sd.serving.config import servable_policies
 from laps_sd.serving.cpu import launch
@@ -42,9 +41,9 @@ def run_bench(
     seed: int = 0,
     rounds: int = 1,
     server_args: Sequence[str] = (),
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     progress: OnStage | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Compare policies on servers that are started for it, one at a time, each fresh.
 
     Parameters
@@ -116,14 +115,17 @@ def run_bench(
     }  # fmt: skip
 
 
-def policy_args(policy: str, bundle: Path | str | None, config: Mapping[str, Any] | None, out_dir: Path) -> list[str]:
+def policy_args(
+    policy: str, bundle: Path | str | None, config: Mapping[str, object] | None, out_dir: Path
+) -> list[str]:
     """Launch arguments that select a policy: one of SGLang's own, or laps-sd with ours in its configuration."""
     if not ranks_by_plugin(policy):
         return ["--schedule-policy", policy]
     args = ["--schedule-policy", POLICY]
     content = dict(config or {})
     if policy != POLICY:
-        content["policy"] = {**content.get("policy", {}), "name": policy}
+        given = content.get("policy")
+        content["policy"] = {**(given if isinstance(given, Mapping) else {}), "name": policy}
     if bundle is None and needs_bundle(policy):
         content["unpredicted"] = True
     elif bundle is not None:

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from laps_sd.data import Prompt
 from laps_sd.data.collection.server import address_of, is_here, server_info
 from laps_sd.data.meta_info import from_server_info
 from laps_sd.errors import InputError
 from laps_sd.serving.bench.figures import compare_tokens, summary_of, write_requests
-from laps_sd.serving.bench.load import workload
+from laps_sd.serving.bench.load import Json, workload
 from laps_sd.serving.bench.run import OnStage, check_usage, take_turn, teller
 from laps_sd.serving.flags import POLICY, STATE_KEY
 
@@ -54,7 +53,7 @@ def bench_url(
     seed: int = 0,
     api_key: str | None = None,
     progress: OnStage | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Send one run to a server that runs already; see `laps_sd.serving.bench.run.run_bench`.
 
     The result has one policy, the one that the server schedules with.
@@ -114,21 +113,25 @@ def ask_server(url: str, api_key: str | None = None) -> RunningServer:
     )
 
 
-def _replicas(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _replicas(info: Mapping[str, object]) -> list[Mapping[str, object]]:
     states = info.get("internal_states")
     return [state for state in states if isinstance(state, Mapping)] if isinstance(states, list) else []
 
 
-def _ranks_there(info: Mapping[str, Any]) -> str | None:
+def _ranks_there(info: Mapping[str, object]) -> str | None:
     """Name of the policy with which our plugin says that it ranks; None where it says nothing."""
-    said = [state[STATE_KEY].get("policy") for state in _replicas(info) if isinstance(state.get(STATE_KEY), Mapping)]
-    return str(said[0]) if said and said[0] else None
+    for state in _replicas(info):
+        ours = state.get(STATE_KEY)
+        if isinstance(ours, Mapping) and isinstance(ours.get("policy"), str):
+            return str(ours["policy"])
+    return None
 
 
-def _slots(info: Mapping[str, Any]) -> int | None:
+def _slots(info: Mapping[str, object]) -> int | None:
     """What the replicas really run with; the launch argument is null where SGLang chose by itself."""
     known = [state.get("effective_max_running_requests_per_dp") for state in _replicas(info)]
+    numbers = [slots for slots in known if isinstance(slots, int)]
+    if known and len(numbers) == len(known):
+        return sum(numbers)
     asked = info.get("max_running_requests")
-    if known and None not in known:
-        return sum(int(slots) for slots in known if slots is not None)
     return asked if isinstance(asked, int) else None

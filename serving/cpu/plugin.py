@@ -6,11 +6,14 @@ Entry point ``laps_sd_cpu`` of the group ``sglang.srt.plugins``. Every SGLang pr
 
 import pkgutil
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from laps_sd.serving.cpu import guard
 from laps_sd.serving.flags import SUPPORTED_SGLANG
 from laps_sd.serving.refuse import refuse
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FALLBACK = "sglang.srt.arg_groups.overrides._attention_backend_platform_fallbacks"
 LAST_LOC = "sglang.srt.mem_cache.allocation.get_last_loc"
@@ -43,7 +46,14 @@ def activate() -> None:
     HookRegistry.register(LAST_LOC, last_slots, HookType.AROUND)
 
 
-def keep_intel_amx(original: Callable[[Any], dict[str, Any]], view: Any) -> dict[str, Any]:
+class LaunchView(Protocol):
+    """The part of SGLang's launch options that its fallback looks at."""
+
+    device: str
+    attention_backend: str
+
+
+def keep_intel_amx(original: Callable[[LaunchView], dict[str, object]], view: LaunchView) -> dict[str, object]:
     """Keep the ``intel_amx`` attention backend where SGLang would fall back to ``torch_native``.
 
     SGLang falls back because its compiled operations need AMX. The stand-in's do not, and ``torch_native`` can
@@ -54,7 +64,9 @@ def keep_intel_amx(original: Callable[[Any], dict[str, Any]], view: Any) -> dict
     return original(view)
 
 
-def last_slots(original: Callable[..., Any], req_to_token: Any, req_pool_indices: Any, prefix_lens: Any) -> Any:
+def last_slots(
+    original: "Callable[..., Tensor]", req_to_token: "Tensor", req_pool_indices: "Tensor", prefix_lens: "Tensor"
+) -> "Tensor":
     """KV slot of the last prefix token of each request, −1 where there is none; SGLang would launch a Triton kernel.
 
     Reached with a page size above 1 only. The parameters are tensors: the table [requests, context] of slots, and

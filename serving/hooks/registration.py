@@ -34,7 +34,7 @@ def require_hooks(targets: tuple[Target, ...], hooks: Hooks) -> None:
 
 def is_hooked(function: Callable[..., object], hook: Callable[..., object]) -> bool:
     """Whether ``hook`` is somewhere in the chain of wrappers around ``function``."""
-    layer: Any = function.__func__ if inspect.ismethod(function) else function  # functions and other callables
+    layer: Any = function.__func__ if inspect.ismethod(function) else function  # Any: whatever is hooked
     while layer is not None:
         if any(cell.cell_contents is hook for cell in getattr(layer, "__closure__", None) or ()):
             return True

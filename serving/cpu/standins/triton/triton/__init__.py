@@ -9,7 +9,7 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from laps_sd.serving.cpu.guard import require_standin
 
@@ -46,7 +46,7 @@ class _Thing:
 class _Kernel:
     """A kernel that was defined and must not be launched."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., object]) -> None:
         self.fn, self.__name__, self.__doc__ = fn, fn.__name__, fn.__doc__
         self.arg_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
 
@@ -57,12 +57,12 @@ class _Kernel:
         self[None]
 
 
-def jit(fn: Callable[..., Any] | None = None, **_: object) -> Any:
+def jit(fn: Callable[..., object] | None = None, **_: object) -> object:
     """Mark a kernel, with or without options, as triton's decorator does."""
     return _Kernel if fn is None else _Kernel(fn)
 
 
-def _transparent(*_: object, **__: object) -> Callable[[Any], Any]:
+def _transparent(*_: object, **__: object) -> Callable[[object], object]:
     return lambda kernel: kernel
 
 
@@ -72,7 +72,7 @@ autotune = heuristics = _transparent
 class Config:
     """Tuning options; kept, never read."""
 
-    def __init__(self, kwargs: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, kwargs: dict[str, object] | None = None, **options: object) -> None:
         self.kwargs = kwargs or {}
         self.__dict__.update(options)
 
@@ -87,19 +87,19 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-class _Hooks(list[Any]):
+class _Hooks(list[object]):
     add = list.append
 
 
 class _Constexpr:
-    def __init__(self, value: Any = None) -> None:
+    def __init__(self, value: object = None) -> None:
         self.value = value
 
 
-def _placeholders(module: str) -> Callable[[str], Any]:
+def _placeholders(module: str) -> Callable[[str], object]:
     """The ``__getattr__`` of a placeholder module."""
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
         if name == "jit":
@@ -123,7 +123,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         module = types.ModuleType(spec.name)
-        given: dict[str, dict[str, Any]] = {
+        given: dict[str, dict[str, object]] = {
             "triton.language": {"constexpr": _Constexpr, "core": _Thing("triton.language.core")},
             # SGLang registers a watcher for kernels that load late; none ever does.
             "triton.knobs": {"runtime": types.SimpleNamespace(kernel_load_start_hook=_Hooks())},
