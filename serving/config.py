@@ -181,11 +181,11 @@ class ServingConfig(_Section):
         return str(self.policy.get("name", POLICY))
 
     def settings(self) -> Settings:
-        """Settings of the policy; those that a preset is about are the preset's."""
+        """Return the settings of the policy; those that a preset is about are the preset's."""
         return _settings(self.policy)
 
     def cost(self) -> CostModel | None:
-        """Cost model of the file that is named, None where none is; InputError when it is not one."""
+        """Return the cost model of the file that is named, None where none is; InputError when it is not one."""
         if self.cost_model is None:
             return None
         try:

@@ -101,7 +101,7 @@ def _kill_switch() -> Check:
 
 
 def _engine(args: Sequence[str]) -> list[Check]:
-    """The checks that import SGLang, on the CPU stand-in where there is no real build."""
+    """Run the checks that import SGLang, on the CPU stand-in where there is no real build."""
     if installed_sglang() is None:
         return [Check("hook targets", False, "SGLang is not installed", f"pip install sglang=={SUPPORTED_SGLANG[-1]}")]
     with _importable(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

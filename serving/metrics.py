@@ -53,15 +53,15 @@ class SchedulerMetrics:
         self._active.labels(policy).set(1)
 
     def ranked(self, seconds: float) -> None:
-        """One ranking took so long."""
+        """Observe how long one ranking took."""
         self._rank.observe(seconds)
 
     def preempted(self, reason: str) -> None:
-        """A request lost its slot: ``slots``, ``kv`` or ``retraction``."""
+        """Count a request that lost its slot: ``slots``, ``kv`` or ``retraction``."""
         self._preemptions.labels(reason).inc()
 
     def recomputed(self, tokens: int) -> None:
-        """A preempted request came back and so many tokens were not in the cache."""
+        """Count so many tokens of a preempted request that came back and were not in the cache."""
         self._recomputed.inc(tokens)
 
     def due(self) -> bool:
@@ -111,25 +111,25 @@ class TokenizerMetrics:
         self._dropped = Counter("laps_sd_unrecorded_requests", "Finished requests that are missing in the record.")
 
     def predicted(self, seconds: float) -> None:
-        """One prediction took so long."""
+        """Observe how long one prediction took."""
         self._prediction.observe(seconds)
 
     def unpredicted(self, reason: str) -> None:
-        """A request goes without a prediction."""
+        """Count a request that goes without a prediction."""
         self._unpredicted.labels(reason).inc()
 
     def rejected_hints(self, count: int) -> None:
-        """A client sent hints that were not believable."""
+        """Count hints of a client that were not believable."""
         self._hints.inc(count)
 
     def unrecorded(self, count: int) -> None:
-        """So many finished requests were not recorded."""
+        """Count finished requests that were not recorded."""
         self._dropped.inc(count)
 
     def length_error(self, predicted: float, real: int) -> None:
-        """A request ended by itself after ``real`` tokens."""
+        """Observe the error on a request that ended by itself after ``real`` tokens."""
         self._length_error.observe(abs(log(max(predicted, 1.0) / max(real, 1))))
 
     def accept_error(self, predicted: float, observed: float) -> None:
-        """A request ended with ``observed`` tokens per verify step."""
+        """Observe the error on a request that ended with ``observed`` tokens per verify step."""
         self._accept_error.observe(abs(predicted - observed) / observed)

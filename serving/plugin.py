@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
 from laps_sd.serving.flags import ACTIVE_ENV, DISABLE_ENV, POLICY, add_flags, flags_alone
-from laps_sd.serving.refuse import refuse
+from laps_sd.serving.termination.refuse import refuse
 
 
 def activate() -> None:
@@ -32,12 +32,12 @@ def activate() -> None:
 
 
 def add_cli_args(_result: object, parser: ArgumentParser) -> None:
-    """Hook after ``ServerArgs.add_cli_args``."""
+    """Run after ``ServerArgs.add_cli_args``."""
     add_flags(parser)
 
 
 def from_cli_args(original: Callable[..., object], cls: type, args: Namespace) -> object:
-    """Hook around ``ServerArgs.from_cli_args``: decide whether laps-sd is active in this server."""
+    """Wrap ``ServerArgs.from_cli_args``: decide whether laps-sd is active in this server."""
     os.environ.pop(ACTIVE_ENV, None)  # of a server that started this one, if any
     if os.environ.get(DISABLE_ENV) == "1":
         if args.schedule_policy == POLICY:

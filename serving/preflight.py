@@ -89,7 +89,7 @@ REFUSALS = (
 
 
 def refusal(args: Namespace) -> str | None:
-    """The sentence of the first option that laps-sd cannot live with; None when there is none."""
+    """Return the sentence of the first option that laps-sd cannot live with; None when there is none."""
     for entry in REFUSALS:
         if entry.applies(args):
             return f"--schedule-policy {POLICY} cannot work with {entry.option}: {entry.because}"

@@ -59,7 +59,7 @@ class LoadResult:
     error: str | None = None
 
     def outcome(self, *, shift_s: float = 0.0) -> RequestOutcome:
-        """The request for `laps_sd.scheduler.summarise`, moved by ``shift_s`` seconds."""
+        """Return the request for `laps_sd.scheduler.summarise`, moved by ``shift_s`` seconds."""
         ours: Json = self.meta_info.get(META_KEY) or {}
         retractions: int = self.meta_info.get("num_retractions", 0)
         return RequestOutcome(
@@ -123,7 +123,7 @@ def _templated(tokenizer: Tokenizer, prompt: Prompt) -> str:
 
 
 def _tokenizer(model: Path | str | None, cpu: bool) -> Tokenizer | None:
-    """The model's tokenizer when it has a chat template, else None: prompts then go as they are."""
+    """Return the model's tokenizer when it has a chat template, else None: prompts then go as they are."""
     if model is None and cpu:
         from laps_sd.serving.cpu.model import demo_model
 

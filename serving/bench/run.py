@@ -118,7 +118,7 @@ def run_bench(
 def policy_args(
     policy: str, bundle: Path | str | None, config: Mapping[str, object] | None, out_dir: Path
 ) -> list[str]:
-    """Launch arguments that select a policy: one of SGLang's own, or laps-sd with ours in its configuration."""
+    """Return launch arguments that select a policy: one of SGLang's own, or laps-sd with ours in its configuration."""
     if not ranks_by_plugin(policy):
         return ["--schedule-policy", policy]
     args = ["--schedule-policy", POLICY]
@@ -148,7 +148,7 @@ def needs_bundle(policy: str) -> bool:
 
 
 def file_name(policy: str) -> str:
-    """The policy's name as part of a file's."""
+    """Return the policy's name as part of a file's."""
     return policy.replace(":", "-")
 
 

@@ -119,7 +119,7 @@ def _replicas(info: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def _ranks_there(info: Mapping[str, object]) -> str | None:
-    """Name of the policy with which our plugin says that it ranks; None where it says nothing."""
+    """Return the name of the policy with which our plugin says that it ranks; None where it says nothing."""
     for state in _replicas(info):
         ours = state.get(STATE_KEY)
         if isinstance(ours, Mapping) and isinstance(ours.get("policy"), str):
@@ -128,7 +128,7 @@ def _ranks_there(info: Mapping[str, object]) -> str | None:
 
 
 def _slots(info: Mapping[str, object]) -> int | None:
-    """What the replicas really run with; the launch argument is null where SGLang chose by itself."""
+    """Return what the replicas really run with; the launch argument is null where SGLang chose by itself."""
     known = [state.get("effective_max_running_requests_per_dp") for state in _replicas(info)]
     numbers = [slots for slots in known if isinstance(slots, int)]
     if known and len(numbers) == len(known):

@@ -8,7 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from laps_sd.serving.process.supervise import end_with_parent
+from laps_sd.serving.termination.supervise import end_with_parent
 
 
 def from_gguf(source: Path, folder: Path) -> None:

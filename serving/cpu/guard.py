@@ -33,7 +33,7 @@ def real_build(module: str) -> str | None:
 
 
 def require_standin(module: str) -> None:
-    """Called first thing by each stand-in.
+    """Refuse to be imported where no stand-in may act; called first thing by each.
 
     Raises
     ------

@@ -151,12 +151,12 @@ def require_model(folder: Path) -> None:
 
 
 def command(args: Sequence[str]) -> list[str]:
-    """The command line of SGLang's server on the CPU."""
+    """Return the command line of SGLang's server on the CPU."""
     return [sys.executable, "-m", "sglang.launch_server", *with_defaults(args)]
 
 
 def value_of(flag: str, args: Sequence[str]) -> str | None:
-    """What ``flag VALUE`` or ``flag=VALUE`` sets in ``args``, the last one as argparse does; None where nothing."""
+    """Return what ``flag VALUE`` or ``flag=VALUE`` sets in ``args``, the last one as in argparse; None: nothing."""
     found = None
     for place, arg in enumerate(args):
         name, equals, value = arg.partition("=")

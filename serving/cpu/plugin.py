@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from laps_sd.serving.cpu import guard
 from laps_sd.serving.flags import SUPPORTED_SGLANG
-from laps_sd.serving.refuse import refuse
+from laps_sd.serving.termination.refuse import refuse
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,6 +24,7 @@ class Mismatch:
     found: str
 
     def __str__(self) -> str:
+        """Return the path with what was expected and what was found."""
         return f"{self.target.path}: expected {', '.join(self.target.names)}; found {self.found}"
 
 
@@ -61,7 +62,7 @@ def check_targets(targets: Iterable[Target] = ALL_TARGETS) -> list[Mismatch]:
 
 
 def difference(target: Target) -> str | None:
-    """What the installed SGLang has in place of ``target``; None where it is as expected."""
+    """Return what the installed SGLang has in place of ``target``; None where it is as expected."""
     try:
         found: object = pkgutil.resolve_name(target.path)
     except (ImportError, AttributeError) as error:

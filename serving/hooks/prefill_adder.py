@@ -52,7 +52,7 @@ class Admission:
 
     @contextmanager
     def release(self) -> Iterator[None]:
-        """Requests released inside leave their KV in the radix cache where it is to stay."""
+        """Leave the KV of requests that are released inside in the radix cache, where it is to stay."""
         self.releasing = self.keeps_kv
         try:
             yield
@@ -156,7 +156,7 @@ class PolicyAdder(_Base):
             yield
 
     def _victims(self, req: Req, giver: Req | None) -> list[Req]:
-        """Requests that together make room for ``req``, ``giver`` of its slot first; none if they cannot."""
+        """Return requests that together make room for ``req``, ``giver`` of its slot first; none if they cannot."""
         missing = self._need(req) - self.rem_total_tokens
         left, victims = self._preemptible(), list[Req]()
         victim = giver

@@ -8,7 +8,7 @@ from typing import Any
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from laps_sd.serving.hooks.targets import Target
-from laps_sd.serving.refuse import refuse
+from laps_sd.serving.termination.refuse import refuse
 
 #: Our hook for each target, by the last part of the target's path.
 Hooks = Mapping[str, Callable[..., object]]

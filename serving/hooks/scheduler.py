@@ -101,14 +101,14 @@ class SchedulerHooks:
     def validate_policy(
         self, original: Callable[..., object], schedule_policy: object, policy: str, tree_cache: TreeCache
     ) -> object:
-        """Hook around ``SchedulePolicy._validate_and_adjust_policy``: the first of ours that runs."""
+        """Wrap ``SchedulePolicy._validate_and_adjust_policy``: the first of ours that runs."""
         if policy != POLICY:
             return original(schedule_policy, policy, tree_cache)
         require_hooks(SCHEDULER_TARGETS, self.table)
         return original(schedule_policy, "fcfs", tree_cache)
 
     def init_schedule_policy(self, _result: None, scheduler: Scheduler) -> None:
-        """Hook after ``Scheduler.init_schedule_policy``."""
+        """Run after ``Scheduler.init_schedule_policy``."""
         launch = Launch.from_environment()
         if scheduler.schedule_policy != POLICY or launch is None:
             return
@@ -137,12 +137,12 @@ class SchedulerHooks:
         scheduler.enable_priority_preemption = config.preemption.enabled
 
     def get_internal_state(self, result: InternalState, _scheduler: Scheduler, _recv_req: object) -> None:
-        """Hook after ``Scheduler.get_internal_state``: ``/server_info`` says which policy ranks here."""
+        """Run after ``Scheduler.get_internal_state``: ``/server_info`` says which policy ranks here."""
         if self.active is not None:
             result.internal_state[STATE_KEY] = {"policy": self.active.policy_name}
 
     def get_prefill_adder_class(self, result: type, _scheduler: Scheduler) -> type | None:
-        """Hook after ``Scheduler.get_prefill_adder_class``."""
+        """Run after ``Scheduler.get_prefill_adder_class``."""
         active = self.active
         if active is None:
             return None
@@ -151,7 +151,7 @@ class SchedulerHooks:
         return active.adder
 
     def get_output_streamer_class(self, result: type, _scheduler: Scheduler) -> type:
-        """Hook after ``Scheduler.get_output_streamer_class``."""
+        """Run after ``Scheduler.get_output_streamer_class``."""
         return type("LapsOutputStreamer", (FieldsStreamer, result), {"hooks": self})
 
     # --- while it serves --------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class SchedulerHooks:
     def create_generation_req(
         self, original: Callable[..., Req], scheduler: Scheduler, recv_req: object, *args: object, **kwargs: object
     ) -> Req:
-        """Hook around ``Scheduler._create_generation_req``: take our numbers off before the request is made."""
+        """Wrap ``Scheduler._create_generation_req``: take our numbers off before the request is made."""
         if self.active is None:
             return original(scheduler, recv_req, *args, **kwargs)
         # Requests of one batch may share their parameters, so the numbers are taken off a copy.
@@ -176,12 +176,12 @@ class SchedulerHooks:
     def calc_priority(
         self, _result: None, _schedule_policy: object, waiting_queue: list[Req], *_args: object, **_kwargs: object
     ) -> None:
-        """Hook after ``SchedulePolicy.calc_priority``."""
+        """Run after ``SchedulePolicy.calc_priority``."""
         if self.active is not None:
             self.active.side.rank(waiting_queue)
 
     def abort_on_queued_limit(self, original: Callable[..., bool], scheduler: Scheduler, recv_req: Req) -> bool:
-        """Hook around ``Scheduler._abort_on_queued_limit``: only new requests count against the limit."""
+        """Wrap ``Scheduler._abort_on_queued_limit``: only new requests count against the limit."""
         if self.active is not None and recv_req.retraction_count > 0:
             return False
         return original(scheduler, recv_req)
@@ -189,7 +189,7 @@ class SchedulerHooks:
     def normalize_decode_outputs(
         self, outcome: tuple[list[list[int]], object], _processor: object, *_args: object, **kwargs: object
     ) -> None:
-        """Hook after ``SchedulerBatchResultProcessor._normalize_decode_outputs``: a step's tokens, not yet kept."""
+        """Run after ``SchedulerBatchResultProcessor._normalize_decode_outputs``: a step's tokens, not yet kept."""
         if self.active is None:
             return
         tokens, _ = outcome
@@ -212,19 +212,19 @@ class SchedulerHooks:
     def process_batch_result_prefill(
         self, _result: None, _processor: object, batch: Batch, result: BatchResult
     ) -> None:
-        """Hook after ``SchedulerBatchResultProcessor.process_batch_result_prefill``."""
+        """Run after ``SchedulerBatchResultProcessor.process_batch_result_prefill``."""
         if self.active is not None:
             tokens = batch.extend_num_tokens or 0
             self.active.clock.on_prefill(perf_counter(), tokens, after_idle=batch.after_idle_gap)
 
     def retraction_order(self, original: Callable[..., list[int]], reqs: list[Req]) -> list[int]:
-        """Hook around ``ScheduleBatch._get_decode_retraction_order``."""
+        """Wrap ``ScheduleBatch._get_decode_retraction_order``."""
         return original(reqs) if self.active is None else self.active.side.keep_order(reqs)
 
     def release_kv_cache(
         self, original: Callable[..., None], req: Req, tree_cache: TreeCache, *, checkpoint: bool
     ) -> None:
-        """Hook around ``release_kv_cache``: a preempted request's KV stays as a finished one's does."""
+        """Wrap ``release_kv_cache``: a preempted request's KV stays as a finished one's does."""
         keep = self.active is not None and self.active.admission.releasing
         original(req, tree_cache, checkpoint=checkpoint or keep)
 
@@ -250,18 +250,18 @@ class FieldsStreamer(_StreamerBase):
 
 
 def finished_fields(side: SchedulerSide, req: Req) -> list[ResponseFields]:
-    """What SGLang carries to the tokenizer process for a finished request: a list of one."""
+    """Return what SGLang carries to the tokenizer process for a finished request: a list of one."""
     return [side.on_finish(req, cut=req.finished_reason.to_json()["type"] != "stop")]
 
 
 def in_flight(scheduler: Scheduler) -> list[Req]:
-    """Requests that SGLang holds a slot for: decoding, just prefilled, or with a prompt between two chunks."""
+    """Return the requests that SGLang holds a slot for: decoding, just prefilled, or between two chunks of a prompt."""
     chunked = scheduler.chunked_req
     return [*scheduler.collect_inflight_reqs(), *([] if chunked is None else [chunked])]
 
 
 def drafts_of(num_draft_tokens: int | None, spec: SpeculationOptions) -> int | None:
-    """Most correct drafts of a step that verifies ``num_draft_tokens``; None without speculation."""
+    """Return the most correct drafts of a step that verifies ``num_draft_tokens``; None without speculation."""
     return most_correct_drafts(
         spec.speculative_algorithm, num_draft_tokens, spec.speculative_num_steps, spec.speculative_eagle_topk
     )

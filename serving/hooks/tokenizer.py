@@ -78,7 +78,7 @@ class TokenizerHooks:
         *_rest: object,
         **_named: object,
     ) -> None:
-        """Hook after ``TokenizerManager._create_tokenized_object``; SGLang's health checks are nobody's workload."""
+        """Run after ``TokenizerManager._create_tokenized_object``; SGLang's health checks are nobody's workload."""
         if self.side is None or not isinstance(obj, GenerateReqInput):
             return
         if is_health_check_generate_req(obj):  # told by the rid alone, which any client may choose
@@ -96,7 +96,7 @@ class TokenizerHooks:
         index: int,
         finish_reason: FinishReason | None,
     ) -> None:
-        """Hook around ``TokenizerManager.update_request_meta_info``."""
+        """Wrap ``TokenizerManager.update_request_meta_info``."""
         ours = customized_info.get(META_KEY)
         if ours is not None:
             customized_info = {key: value for key, value in customized_info.items() if key != META_KEY}
@@ -122,7 +122,7 @@ def with_fitted_posterior(launch: Launch, bundle: PredictorBundle | None, args: 
 
 
 def server_facts() -> ServerFacts:
-    """Model and draft of this server, as its records name them."""
+    """Return model and draft of this server, as its records name them."""
     spec: SpeculationOptions = get_spec()
     serving: ServingOptions = get_serving()
     info = {
@@ -137,7 +137,7 @@ def server_facts() -> ServerFacts:
 
 
 def server_metrics() -> TokenizerMetrics | None:
-    """Our metrics where the server exports any."""
+    """Return our metrics where the server exports any."""
     observability: ObservabilityOptions = get_observability()
     return TokenizerMetrics() if observability.enable_metrics else None
 

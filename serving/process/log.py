@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from laps_sd.serving.refuse import PREFIX
+from laps_sd.serving.termination.refuse import PREFIX
 
 _TAIL_BYTES = 200_000
 _LONGEST = 300
@@ -16,7 +16,7 @@ _CONSEQUENCE = re.compile(r"scheduler died|sigquit|KeyboardInterrupt|kill_proces
 
 
 def telling_line(log: Path) -> str:
-    """The line of ``log`` that says best why the server ended.
+    """Return the line of ``log`` that says best why the server ended.
 
     In this order: a refusal of ours, the exception of the process that failed first, a wrong argument, the last line.
     """

@@ -23,7 +23,7 @@ from laps_sd.serving.process.log import telling_line
 #: Called while waiting, with the seconds waited so far.
 OnWaiting = Callable[[float], None]
 
-_SUPERVISE = Path(__file__).with_name("supervise.py")
+_SUPERVISE = Path(__file__).parents[1] / "termination" / "supervise.py"
 _OURS = {"--host", "--port", "--model-path", "--model"}
 _STOP_TIMEOUT_S = 30.0
 
@@ -118,7 +118,7 @@ class SglangServer:
             )
 
     def command(self) -> list[str]:
-        """The command line of the server."""
+        """Return the command line of the server."""
         if clash := sorted(_OURS & {arg.split("=", 1)[0] for arg in self.args}):
             raise InputError(f"{', '.join(clash)} cannot stand among the server's arguments here: it is set otherwise")
         if self.cpu:
@@ -189,7 +189,7 @@ class SglangServer:
         raise WorkError(f"the SGLang server died {when} (status {status}): {telling_line(self.log)}; see {self.log}")
 
     def metrics(self) -> dict[str, float]:
-        """The server's Prometheus samples by name, summed over labels; it must run with ``--enable-metrics``."""
+        """Return the server's Prometheus samples by name, summed over labels; it must run with ``--enable-metrics``."""
         try:
             answer = self._get("/metrics", timeout_s=20.0)
         except httpx.HTTPError as error:
@@ -226,12 +226,14 @@ class SglangServer:
             self.log.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
+        """Start the server."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Stop the server; its log is kept where something failed."""
         if isinstance(error, Exception):
             self._keep_log = True
         self.stop()
@@ -248,7 +250,7 @@ def _kill_tree(pid: int) -> None:
 
 
 def free_port() -> int:
-    """A port that is free now, below the range from which the kernel takes the ports of outgoing connections."""
+    """Return a port that is free now, below the range from which the kernel takes the ports of outgoing connections."""
     for port in random.SystemRandom().sample(range(20000, 32000), 200):
         if _bindable(port):
             return port

@@ -79,7 +79,7 @@ def apply_hints(prediction: Prediction | None, hints: Hints, spread: float, sett
 
 
 def _number(value: object, low: float, high: float) -> float | None:
-    """The value as a number inside the bounds, else None; neither booleans nor NaN are numbers."""
+    """Return the value as a number inside the bounds, else None; neither booleans nor NaN are numbers."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     return float(value) if low <= value <= high else None

@@ -24,7 +24,9 @@ class Bundle(Protocol):
 
     def predict_one(
         self, request: PromptRequest, *, draft: str | None = None, max_correct_drafts: int | None = None
-    ) -> Prediction: ...
+    ) -> Prediction:
+        """Return length and acceptance of one request."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

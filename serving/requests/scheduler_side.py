@@ -98,14 +98,14 @@ class SchedulerSide:
     # --- the life of a request --------------------------------------------------------------------------------
 
     def on_received(self, req: Req, attachment: Attachment) -> None:
-        """A request was received: give it the next arrival number."""
+        """Give a request that was received the next arrival number."""
         self._arrivals += 1
         req.laps_sd = SchedulerRequest(self._arrivals, attachment)
         if attachment.prediction is not None:
             attachment.prediction.length.gittins()  # fills the curve's tables here instead of in a scheduling round
 
     def state_of(self, req: Req) -> RequestState:
-        """State of a request, made when it first waits: only then are its prompt and its cap final."""
+        """Return the state of a request, made when it first waits: only then are its prompt and its cap final."""
         ours: SchedulerRequest = req.laps_sd
         if ours.state is None:
             ours.state = new_request(
@@ -136,7 +136,7 @@ class SchedulerSide:
                 self._show(self._metrics)
 
     def on_admit(self, req: Req) -> None:
-        """The request got a slot; ``req.prefix_len`` of its context is cached."""
+        """Note that the request got a slot; ``req.prefix_len`` of its context is cached."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         state.cached_tokens = min(req.prefix_len, state.context_tokens)
@@ -151,7 +151,7 @@ class SchedulerSide:
             self._metrics.recomputed(state.recomputed_tokens - before)
 
     def on_preempt(self, req: Req, cached_tokens: int, reason: PreemptionReason) -> None:
-        """The request lost its slot, by us or by a retraction; ``cached_tokens`` of its context stay cached."""
+        """Note that the request lost its slot, by us or retracted; ``cached_tokens`` of its context stay cached."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         self.policy.on_preempt(state, cached_tokens)
@@ -161,7 +161,7 @@ class SchedulerSide:
             self._metrics.preempted(reason)
 
     def on_step(self, req: Req, correct: int, proposed: int, tokens: int) -> None:
-        """One verify step (or plain decode step: 0 of 0) of the request is about to append ``tokens`` tokens."""
+        """Learn from one verify step (plain decode step: 0 of 0) that is about to append ``tokens`` tokens."""
         ours: SchedulerRequest = req.laps_sd
         state = self.state_of(req)
         state.generated = len(req.output_ids)  # the prefill's first token comes without a step
@@ -175,7 +175,7 @@ class SchedulerSide:
         self.policy.on_step(state, correct, proposed, tokens)
 
     def on_finish(self, req: Req, *, cut: bool) -> ResponseFields:
-        """The request ended, by itself or ``cut`` (limit reached, aborted); return its fields for the response."""
+        """Forget a request that ended, by itself or ``cut`` (limit, abort); return its fields for the response."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         self._waiting.pop(state.arrival, None)
@@ -202,13 +202,13 @@ class SchedulerSide:
         return state
 
     def _forget_vanished(self, queue: Sequence[Req]) -> None:
-        """Aborted in the queue: SGLang tells nobody."""
+        """Forget what was aborted in the queue: SGLang tells nobody."""
         here = {req.laps_sd.arrival for req in queue}
         for arrival in [number for number in self._waiting if number not in here]:
             self.policy.on_abort(self._waiting.pop(arrival))
 
     def _forget_dropped(self) -> None:
-        """Ended in their slot without an answer (no KV memory even alone, aborted between two chunks): likewise.
+        """Forget what ended in its slot without an answer: no KV memory even alone, aborted between two chunks.
 
         Only what was missed at two looks: under overlap scheduling a request may be between two batches.
         """
@@ -232,7 +232,7 @@ class SchedulerSide:
         return self.policy.uses_predictions and ours.attachment.prediction is not None
 
     def victim(self, candidate: Req, running: Sequence[Req]) -> Req | None:
-        """Running request that gives way to ``candidate``, or None."""
+        """Return the running request that gives way to ``candidate``, or None."""
         return self.policy.victim(self.state_of(candidate), running, self.state_of)
 
     def may_pass(self, blocked: Req) -> bool:
@@ -240,20 +240,20 @@ class SchedulerSide:
         return self.policy.may_pass(self.state_of(blocked))
 
     def reserve_tokens(self, req: Req) -> int:
-        """KV tokens that admission keeps free for what a running request has still to produce."""
+        """Return the KV tokens that admission keeps free for what a running request has still to produce."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
         return self.policy.reserve_tokens(state)
 
     def keep_order(self, reqs: Sequence[Req]) -> list[int]:
-        """Indices of running requests, the one to keep first: retraction takes from the end."""
+        """Return the indices of running requests, the one to keep first: retraction takes from the end."""
         for req in reqs:
             self.policy.place(self.state_of(req))
         return sorted(range(len(reqs)), key=lambda i: self.state_of(reqs[i]).key)
 
 
 def _response_fields(ours: SchedulerRequest, state: RequestState) -> ResponseFields:
-    """Per-request fields of the response; None where there is nothing to say."""
+    """Return the per-request fields of the response; None where there is nothing to say."""
     prediction = ours.attachment.prediction
     return {
         "predicted_tokens": None if prediction is None else prediction.length.mean(0, state.max_new_tokens),
@@ -268,7 +268,7 @@ def _response_fields(ours: SchedulerRequest, state: RequestState) -> ResponseFie
 
 
 def _measurements(ours: SchedulerRequest, state: RequestState) -> Measurements:
-    """What only this process knows of a finished request, for its record."""
+    """Return what only this process knows of a finished request, for its record."""
     measured: Measurements = {
         "queue_s": ours.queue_s,
         "ttft_s": ours.ttft_s,

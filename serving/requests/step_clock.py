@@ -43,7 +43,7 @@ class StepClock:
         self._cost = known or ASSUMED
 
     def on_decode(self, now: float, running: int, *, after_idle: bool) -> tuple[CostModel, int] | None:
-        """A decode step's result of ``running`` requests came at ``now`` (seconds).
+        """Take note that a decode step's result of ``running`` requests came at ``now`` (seconds).
 
         Returns
         -------
@@ -65,13 +65,13 @@ class StepClock:
         return self._cost, self._told
 
     def on_prefill(self, now: float, tokens: int, *, after_idle: bool) -> None:
-        """The result of a prefill of ``tokens`` tokens came at ``now`` (seconds)."""
+        """Take note that the result of a prefill of ``tokens`` tokens came at ``now`` (seconds)."""
         if self._last is not None and not after_idle and tokens > 0:
             self._prefills.append((tokens, now - self._last))
         self._last = now
 
     def cost(self) -> CostModel:
-        """What steps and prefills cost, seconds; what is assumed while too few were seen."""
+        """Return what steps and prefills cost, seconds; what is assumed while too few were seen."""
         if self._known is not None:
             return self._known
         if len(self._steps) < _ENOUGH_STEPS or len(self._prefills) < _ENOUGH_PREFILLS:

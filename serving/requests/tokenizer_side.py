@@ -224,7 +224,7 @@ def as_request(
     token_ids: Sequence[int] | None,
     model: str | None = None,
 ) -> PromptRequest | None:
-    """What is known of a request at its arrival; None for one without text (embeddings as input)."""
+    """Return what is known of a request at its arrival; None for one without text (embeddings as input)."""
     if isinstance(text, str):
         prompt = canonical(text=text, tokenizer=tokenizer)
     elif token_ids is not None and tokenizer is not None:

@@ -48,7 +48,7 @@ def test_without_the_flag_two_hooks_are_registered_and_nothing_is_imported() -> 
     assert seen["hooks"] == [server_args + "add_cli_args", server_args + "from_cli_args"]
     assert seen["modules"] == [
         "laps_sd", "laps_sd.serving", "laps_sd.serving.flags", "laps_sd.serving.plugin",
-        "laps_sd.serving.refuse",
+        "laps_sd.serving.termination", "laps_sd.serving.termination.refuse",
     ]  # fmt: skip
     assert seen["heavy"] == []
     assert seen["policy"] == "fcfs"

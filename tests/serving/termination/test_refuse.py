@@ -14,7 +14,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 SWALLOWED = """
 import sys
-from laps_sd.serving.refuse import refuse
+from laps_sd.serving.termination.refuse import refuse
 try:
     refuse("no bundle")
 except Exception:  # as SGLang's plugin loader does
@@ -28,7 +28,7 @@ def test_a_refusal_cannot_be_swallowed() -> None:
 
 
 def test_a_refusal_in_a_thread_ends_the_process() -> None:
-    code = "import threading, time; from laps_sd.serving.refuse import refuse\n"
+    code = "import threading, time; from laps_sd.serving.termination.refuse import refuse\n"
     code += "threading.Thread(target=refuse, args=('no bundle',)).start(); time.sleep(30)"
     ended = python(code)
     assert (ended.returncode, ended.stderr) == (1, "laps-sd: no bundle\n")
@@ -36,7 +36,7 @@ def test_a_refusal_in_a_thread_ends_the_process() -> None:
 
 CHILDREN = """
 import multiprocessing, os, signal, sys, time
-from laps_sd.serving.refuse import refuse
+from laps_sd.serving.termination.refuse import refuse
 def child(refuses):
     if refuses:
         refuse("no bundle")
