@@ -1,4 +1,4 @@
-"""Exit codes and messages of the command line, as docs/cli.md promises."""
+"""Exit codes and messages of the command line, and what each verb promises."""
 
 import pytest
 import typer

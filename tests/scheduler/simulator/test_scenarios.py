@@ -1,4 +1,4 @@
-"""What users of serving engines complain about, as simulations (the numbers are those of docs/scenarios.md).
+"""What users of serving engines complain about, as simulations.
 
 Each test states the pain under the usual policy where it shows, and what holds with laps-sd. Seconds are those of the
 cost model; with ``UNIT`` a verify step costs one.

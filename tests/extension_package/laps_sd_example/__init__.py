@@ -1,0 +1,1 @@
+"""A policy, predictors, a feature set and an importer, one file each, as another package would bring them."""
