@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laps_sd.data import Prompt
-from laps_sd.data.collection.send import RequestError, stream_generate
+from laps_sd.data.collection.send import RequestError, stream_generate, token_ids
 from laps_sd.data.collection.server import access, address_of
 from laps_sd.data.tokenizer import Tokenizer, load_tokenizer
 from laps_sd.errors import InputError
@@ -107,17 +107,16 @@ def workload(
         if tokenizer is None:
             body["text"] = asked.canonical.text
         else:
-            text = _templated(tokenizer, asked)
-            body["input_ids"] = list(tokenizer.encode(text, add_special_tokens=False))
+            body["input_ids"] = _templated_ids(tokenizer, asked)
         requests.append(LoadRequest(asked.prompt_id, body, arrival))
     return requests
 
 
-def _templated(tokenizer: Tokenizer, prompt: Prompt) -> str:
+def _templated_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
     from jinja2 import TemplateError
 
     try:
-        return str(tokenizer.apply_chat_template(prompt.conversation, tokenize=False, add_generation_prompt=True))
+        return token_ids(tokenizer, prompt)
     except TemplateError as error:
         raise InputError(f"the model's chat template refuses prompt {prompt.prompt_id}: {error}") from None
 

@@ -166,3 +166,37 @@ def described_targets() -> Iterator[Target]:
 USED_TARGETS = (*described_targets(), *IMPORTED_TARGETS)
 
 ALL_TARGETS = ARGUMENT_TARGETS + TOKENIZER_TARGETS + SCHEDULER_TARGETS + USED_TARGETS
+
+
+_TITLES = {
+    "Hooked in every process that parses arguments, flag or no flag": ARGUMENT_TARGETS,
+    "Hooked in the process that tokenizes, with the flag": TOKENIZER_TARGETS,
+    "Hooked in every scheduler process, with the flag": SCHEDULER_TARGETS,
+    "Overridden, called or read": USED_TARGETS,
+}
+
+
+def as_markdown() -> str:
+    """Return the table as the page docs/serving-targets.md."""
+    lines = [
+        "# What laps-sd touches in SGLang",
+        "",
+        "Written by `python -m laps_sd.serving.hooks.targets`, from the table that is held against the installed SGLang at",
+        "every start. See [serving.md](serving.md). Paths are those below `sglang.srt`.",
+    ]
+    for title, targets in _TITLES.items():
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| function or class | how | parameters or attributes | why |",
+            "|---|---|---|---|",
+        ]
+        for target in targets:
+            names = ", ".join(f"`{name}`" for name in target.names)
+            lines.append(f"| `{target.path.removeprefix('sglang.srt.')}` | {target.kind} | {names} | {target.why} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")

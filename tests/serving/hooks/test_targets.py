@@ -10,7 +10,14 @@ import pytest
 from laps_sd.errors import InputError
 from laps_sd.serving.flags import SUPPORTED_SGLANG
 from laps_sd.serving.hooks.check import check_version, difference, installed_sglang
-from laps_sd.serving.hooks.targets import ALL_TARGETS, ARGUMENT_TARGETS, SCHEDULER_TARGETS, TOKENIZER_TARGETS, Target
+from laps_sd.serving.hooks.targets import (
+    ALL_TARGETS,
+    ARGUMENT_TARGETS,
+    SCHEDULER_TARGETS,
+    TOKENIZER_TARGETS,
+    Target,
+    as_markdown,
+)
 from laps_sd.serving.preflight import check_sglang
 
 
@@ -41,6 +48,11 @@ def test_every_hook_stands_in_the_table_and_every_entry_has_its_hook(sglang: Mod
     assert {t.name for t in SCHEDULER_TARGETS} == set(SchedulerHooks().table)
     assert {t.name for t in TOKENIZER_TARGETS} == set(TokenizerHooks().table)
     assert {t.name for t in ARGUMENT_TARGETS} == {"add_cli_args", "from_cli_args"}
+
+
+def test_the_page_of_the_docs_is_the_table() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "serving-targets.md"
+    assert page.read_text(encoding="utf-8") == as_markdown(), "python -m laps_sd.serving.hooks.targets writes it"
 
 
 def test_no_two_entries_are_the_same_and_each_says_why() -> None:
