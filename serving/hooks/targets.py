@@ -181,17 +181,12 @@ def as_markdown() -> str:
     lines = [
         "# What laps-sd touches in SGLang",
         "",
-        "Written by `python -m laps_sd.serving.hooks.targets`, from the table that is held against the installed SGLang at",
+        "Written by `python -m laps_sd.serving.hooks.targets`, from the table that the installed SGLang is held to at",
         "every start. See [serving.md](serving.md). Paths are those below `sglang.srt`.",
     ]
+    head = ("| function or class | how | parameters or attributes | why |", "|---|---|---|---|")
     for title, targets in _TITLES.items():
-        lines += [
-            "",
-            f"## {title}",
-            "",
-            "| function or class | how | parameters or attributes | why |",
-            "|---|---|---|---|",
-        ]
+        lines += ["", f"## {title}", "", *head]
         for target in targets:
             names = ", ".join(f"`{name}`" for name in target.names)
             lines.append(f"| `{target.path.removeprefix('sglang.srt.')}` | {target.kind} | {names} | {target.why} |")
