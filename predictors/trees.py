@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.predictors.arrays import Floats
+from laps_sd.predictors.tree_text import checked_text
 
 _RAW_SCORE = 1  # C_API_PREDICT_RAW_SCORE
 _FLOAT64 = 1  # C_API_DTYPE_FLOAT64
@@ -45,7 +46,8 @@ class Trees:
     Parameters
     ----------
     text : str
-        What ``Booster.model_to_string`` returned.
+        What ``Booster.model_to_string`` returned. LightGBM is given what :mod:`laps_sd.predictors.tree_text` understood
+        of it and nothing else, because its own reader believes everything.
     outputs : int
         Trees per boosting round: numbers per row.
 
@@ -59,17 +61,16 @@ class Trees:
     Raises
     ------
     ValueError
-        The text is not a LightGBM model, or has other outputs or features than expected.
+        The text is not a LightGBM model of trees that can be followed, or has another number of outputs.
     """
 
     def __init__(self, text: str, outputs: int = 1) -> None:
-        if not text.startswith("tree\n"):
-            raise ValueError("not a LightGBM model")
+        checked = checked_text(text, outputs)
         self.text = text
         self.outputs = outputs
         self._model = ctypes.c_void_p()
         rounds = ctypes.c_int()
-        _call(LIB.LGBM_BoosterLoadModelFromString(text.encode(), ctypes.byref(rounds), ctypes.byref(self._model)))
+        _call(LIB.LGBM_BoosterLoadModelFromString(checked.encode(), ctypes.byref(rounds), ctypes.byref(self._model)))
         weakref.finalize(self, LIB.LGBM_BoosterFree, self._model)
         self.rounds = rounds.value
         self.features = self._count(LIB.LGBM_BoosterGetNumFeature)

@@ -76,17 +76,19 @@ def read_launch(args: Namespace) -> Launch:
 
 
 def load_bundle(name: str) -> "PredictorBundle":
-    """Load the bundle that a flag names; of one in MLflow no copy stays behind, however often the server starts.
+    """Load the bundle that a flag names, after a process of its own has predicted with it.
+
+    Of one in MLflow no copy stays behind, however often the server starts.
 
     Raises
     ------
     InputError
-        It is missing, damaged or cannot be resolved, or MLflow is needed and not installed.
+        It is missing, damaged, cannot be resolved or cannot predict, or MLflow is needed and not installed.
     """
-    from laps_sd.predictors import PredictorBundle  # not above: the scheduler processes read the options only
+    from laps_sd.predictors.probe import load_probed  # not above: the scheduler processes read the options only
 
     if not name.startswith(("models:/", "runs:/")):
-        return PredictorBundle.load(Path(name).expanduser().resolve())
+        return load_probed(Path(name).expanduser().resolve())
     try:
         from laps_sd.training import load_bundle as load
     except ImportError as error:
@@ -94,4 +96,4 @@ def load_bundle(name: str) -> "PredictorBundle":
             f"--laps-sd-bundle {name} needs MLflow, which is not installed here; pip install 'laps-sd[registry]' "
             "or give the bundle's folder"
         ) from error
-    return load(name)
+    return load(name, read=load_probed)

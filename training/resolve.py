@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from laps_sd.errors import InputError
@@ -51,8 +52,20 @@ def resolve_bundle(uri_or_path: str | Path, tracking_uri: str | None = None) -> 
         raise
 
 
-def load_bundle(uri_or_path: str | Path, tracking_uri: str | None = None) -> PredictorBundle:
+def load_bundle(
+    uri_or_path: str | Path,
+    tracking_uri: str | None = None,
+    *,
+    read: Callable[[Path], PredictorBundle] = PredictorBundle.load,
+) -> PredictorBundle:
     """Load a bundle from a folder or from MLflow, and keep no copy of what was downloaded.
+
+    Parameters
+    ----------
+    uri_or_path, tracking_uri
+        As of :func:`resolve_bundle`.
+    read : callable
+        From the folder to the bundle.
 
     Raises
     ------
@@ -62,9 +75,9 @@ def load_bundle(uri_or_path: str | Path, tracking_uri: str | None = None) -> Pre
         The MLflow store cannot be reached, or MLflow is not installed.
     """
     if not str(uri_or_path).startswith(_SCHEMES):
-        return PredictorBundle.load(resolve_bundle(uri_or_path))
+        return read(resolve_bundle(uri_or_path))
     with tempfile.TemporaryDirectory(prefix="laps-sd-bundle-") as work:
-        return PredictorBundle.load(_download(_full(str(uri_or_path)), tracking_uri, Path(work)))
+        return read(_download(_full(str(uri_or_path)), tracking_uri, Path(work)))
 
 
 def _full(uri: str) -> str:

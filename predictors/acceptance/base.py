@@ -18,6 +18,11 @@ from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
 
+#: Tokens per verify step and weight of a prior beyond which no scheduler believes one (`laps_sd.scheduler.Prediction`).
+MOST_TOKENS, MOST_STRENGTH = 1e4, 1e6
+#: A prior of less weight is none.
+LEAST_STRENGTH = 1e-6
+
 
 @dataclass(frozen=True)
 class AcceptancePrior:

@@ -149,10 +149,9 @@ class PromptAcceptance(AcceptanceModel):
     @classmethod
     def from_state(cls, state: State, features: FeatureSet | None = None) -> Self:
         """Rebuild a fitted model; ``features`` are those that the state was written without."""
-        return cls(
-            nested_features(state) or features,
-            [run_of(meta, state.arrays, i) for i, meta in enumerate(state.meta["runs"])],
-        )
+        features = nested_features(state) or features
+        width = 0 if features is None else features.points(features.rows([PromptRequest(prompt="")])).shape[1]
+        return cls(features, [run_of(meta, state.arrays, i, width) for i, meta in enumerate(state.meta["runs"])])
 
 
 def _same(a: str | None, b: str | None) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from math import exp, inf, log
+from math import exp, log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laps_sd.predictors.acceptance.base import AcceptancePrior
-from laps_sd.predictors.arrays import Floats
+from laps_sd.predictors.acceptance.base import LEAST_STRENGTH, MOST_STRENGTH, MOST_TOKENS, AcceptancePrior
+from laps_sd.predictors.arrays import Floats, number
 from laps_sd.predictors.features.kernel import KernelRidge
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import acceptance_rate, mean_tokens
@@ -53,7 +53,7 @@ class AcceptanceRun:
         logs = np.full(len(space), self.center)
         if self.kernel is not None:
             logs += self.kernel.predict(space)
-        most = inf if self.drafts is None else log(self.drafts + 1.0)
+        most = log(MOST_TOKENS if self.drafts is None else self.drafts + 1.0)
         means: Floats = np.exp(np.minimum(np.maximum(logs, 0.0), most))
         return means
 
@@ -93,11 +93,33 @@ def run_meta(run: AcceptanceRun) -> dict[str, Any]:
     return meta
 
 
-def run_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], i: int) -> AcceptanceRun:
-    """Rebuild the ``i``-th run from its values and arrays."""
-    known = {**meta, "settings": PosteriorSettings(**meta["settings"])}
-    kernel = known.pop("kernel", None)
-    run = AcceptanceRun(kernel=None, **known)
+def run_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], i: int, width: int) -> AcceptanceRun:
+    """Rebuild the ``i``-th run from its values and arrays, whose points have ``width`` coordinates.
+
+    Raises
+    ------
+    ValueError
+        They are none that a fit leaves behind.
+    """
+    if not all(meta[name] is None or isinstance(meta[name], str) for name in ("model", "draft")):
+        raise ValueError("the model or the draft of an acceptance run is no text")
+    constants = dict(meta["settings"])
+    kind = constants.pop("kind")
+    for name in constants:
+        number(constants, name)
+    run = AcceptanceRun(
+        model=meta["model"],
+        draft=meta["draft"],
+        drafts=None if meta["drafts"] is None else int(number(meta, "drafts", 0, MOST_TOKENS - 1)),
+        rows=int(number(meta, "rows", 1)),
+        center=number(meta, "center", 0.0, log(MOST_TOKENS)),
+        kernel=None,
+        strength=number(meta, "strength", LEAST_STRENGTH, MOST_STRENGTH),
+        unseeded_strength=number(meta, "unseeded_strength", LEAST_STRENGTH, MOST_STRENGTH),
+        settings=PosteriorSettings(kind=kind, **constants),
+    )
+    kernel = meta.get("kernel")
     if kernel is None:
         return run
-    return replace(run, kernel=KernelRidge(arrays[f"{i}/landmarks"], arrays[f"{i}/weights"], **kernel))
+    landmarks, weights = f"{i}/landmarks", f"{i}/weights"
+    return replace(run, kernel=KernelRidge.from_arrays(arrays, landmarks, weights, width, kernel))

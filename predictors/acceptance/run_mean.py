@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from typing import Self
 
 from laps_sd.data import PromptRequest, RequestRecord
-from laps_sd.predictors.acceptance.base import AcceptanceModel, AcceptancePrior
+from laps_sd.predictors.acceptance.base import (
+    LEAST_STRENGTH,
+    MOST_STRENGTH,
+    MOST_TOKENS,
+    AcceptanceModel,
+    AcceptancePrior,
+)
 from laps_sd.predictors.acceptance.observed import verify_steps_of
-from laps_sd.predictors.arrays import Floats
+from laps_sd.predictors.arrays import Floats, number
 from laps_sd.predictors.features.base import FeatureSet
 from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
@@ -76,4 +82,5 @@ class RunMeanAcceptance(AcceptanceModel):
     @classmethod
     def from_state(cls, state: State, features: FeatureSet | None = None) -> Self:
         """Rebuild the prior."""
-        return cls(float(state.meta["mean"]), float(state.meta["strength"]))
+        strength = number(state.meta, "strength", LEAST_STRENGTH, MOST_STRENGTH)
+        return cls(number(state.meta, "mean", 1.0, MOST_TOKENS), strength)

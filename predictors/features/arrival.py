@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.arrays import Bools, Floats
+from laps_sd.predictors.arrays import Bools, Floats, number
 
 #: Rows of a model's own before its mean length counts as much as everybody's.
 _MODEL_PRIOR_ROWS = 20
+#: No typical value read from a bundle may be larger.
+_MOST = 1e9
 
 
 class ArrivalFeatures:
@@ -80,7 +82,9 @@ class ArrivalFeatures:
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> Self:
         """Rebuild from :meth:`to_meta`'s values."""
-        return cls(meta["defaults"], meta["models"], bool(meta["use_cap"]))
+        typical, models = meta["defaults"], meta["models"]
+        defaults = {name: number(typical, name, 0.0, _MOST) for name in ("temperature", "cap", "tokens_per_byte")}
+        return cls(defaults, {name: number(models, name) for name in models}, bool(meta["use_cap"]))
 
 
 def _median(values: Sequence[float], otherwise: float) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,8 @@ from laps_sd.predictors.state import State
 #: Tokens read of the start and of the end of a prompt: instructions stand there, and cost grows with the square.
 HEAD_TOKENS, TAIL_TOKENS = 160, 96
 _BATCH = 32
+#: No number in an encoder's configuration may be larger: vocabularies have some hundred thousand words.
+_MOST_SIZE = 2**24
 
 
 class Encoder:
@@ -52,6 +55,7 @@ class Encoder:
             torch or transformers is not installed.
         """
         transformers = _transformers()
+        _torch()
         try:
             network = transformers.AutoModel.from_pretrained(source, trust_remote_code=False, use_safetensors=True)
             tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False, use_fast=True)
@@ -62,6 +66,11 @@ class Encoder:
         encoder = cls(network.float(), fast, Path(source).name)
         encoder.round()
         return encoder
+
+    @property
+    def width(self) -> int:
+        """Components of an embedding."""
+        return int(self.network.config.hidden_size)
 
     def round(self) -> None:
         """Round weights to half precision now, so that a saved and loaded encoder gives the same numbers."""
@@ -95,9 +104,8 @@ class Encoder:
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """Return one unit-length vector per text, shape (n, d)."""
-        import torch
-
-        vectors = np.empty((len(texts), self.network.config.hidden_size))
+        torch = _torch()
+        vectors = np.empty((len(texts), self.width))
         with torch.inference_mode():
             for rows, tokens, mask in self.batches(texts):
                 vectors[rows] = self.pooled(tokens, mask).double().numpy()
@@ -116,16 +124,29 @@ class Encoder:
     def from_state(cls, state: State) -> Self:
         """Rebuild from numbers and text; the configuration can only name a class that transformers ships."""
         import tokenizers
-        import torch
 
-        transformers = _transformers()
+        torch, transformers = _torch(), _transformers()
         settings = json.loads(state.texts["config"])
         settings.pop("auto_map", None)
+        _check_sizes(settings, len(state.arrays))
         config = transformers.AutoConfig.for_model(**settings)
+        with torch.device("meta"):  # shapes without memory: a configuration may ask for any
+            shapes = {n: tuple(w.shape) for n, w in transformers.AutoModel.from_config(config).state_dict().items()}
+        if shapes != {name: array.shape for name, array in state.arrays.items()}:
+            raise ValueError("the weights of its encoder do not fit its configuration")
         network = transformers.AutoModel.from_config(config, trust_remote_code=False)
         weights = {name: torch.from_numpy(np.array(array)) for name, array in state.arrays.items()}
         network.load_state_dict({n: w.float() if w.is_floating_point() else w for n, w in weights.items()})
         return cls(network.float(), tokenizers.Tokenizer.from_str(state.texts["tokenizer"]), state.meta["origin"])
+
+
+def _check_sizes(settings: Mapping[str, Any], arrays: int) -> None:
+    """Refuse a configuration of more than the weights can be for: making its layers would already take for ever."""
+    for name, value in settings.items():
+        if isinstance(value, int) and abs(value) > _MOST_SIZE:
+            raise ValueError(f"its encoder's configuration asks for {name} {value}")
+        if isinstance(value, int) and "layers" in name and value > arrays:
+            raise ValueError(f"its encoder's configuration asks for {value} layers, there are {arrays} arrays")
 
 
 def default_encoder() -> str:
@@ -152,6 +173,20 @@ def _clean(text: str) -> str:
 
 def _shorten(ids: list[int]) -> list[int]:
     return ids if len(ids) <= HEAD_TOKENS + TAIL_TOKENS else ids[:HEAD_TOKENS] + ids[-TAIL_TOKENS:]
+
+
+def _torch() -> Any:
+    """Import torch; in a forked child with one thread, or it would wait for OpenMP threads that only the parent has."""
+    import torch
+
+    if _FORKED:
+        torch.set_num_threads(1)
+    return torch
+
+
+#: Holds something in a process that was forked after this module was imported.
+_FORKED: list[bool] = []
+os.register_at_fork(after_in_child=lambda: _FORKED.append(True))
 
 
 def _transformers() -> Any:

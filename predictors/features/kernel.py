@@ -6,9 +6,13 @@ thousand, the landmarks bound time and memory.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import Any, Self
 
-from laps_sd.predictors.arrays import Floats
+import numpy as np
+from numpy.typing import NDArray
+
+from laps_sd.predictors.arrays import Floats, number, shaped
 
 #: Rows taken at a time, which bounds memory.
 CHUNK = 8192
@@ -34,6 +38,21 @@ class KernelRidge:
         self.gamma = gamma
         self._factor = (-2.0 * landmarks).T
         self._squares = np.einsum("ij,ij->i", landmarks, landmarks)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], landmarks: str, weights: str, width: int, constants: Mapping[str, Any]
+    ) -> Self:
+        """Rebuild from a state: names of its arrays, d, and ``mean`` and ``gamma``.
+
+        Raises
+        ------
+        ValueError
+            They do not fit each other.
+        """
+        points = shaped(arrays, landmarks, None, width)
+        mean, gamma = number(constants, "mean"), number(constants, "gamma", 1e-9)
+        return cls(points, shaped(arrays, weights, len(points)), mean, gamma)
 
     def predict(self, rows: Floats) -> Floats:
         """Return f at ``rows``, shape (n,)."""

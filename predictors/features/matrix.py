@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.arrays import Bools, Floats, Ints, number, shaped
 from laps_sd.predictors.features.arrival import ArrivalFeatures
 from laps_sd.predictors.features.base import FeatureSet
 from laps_sd.predictors.features.encoder import Encoder, default_encoder
@@ -157,16 +157,19 @@ class FeatureMap(FeatureSet):
             The state was written for other features than this version computes.
         """
         meta, arrays = state.meta, state.arrays
-        vocabulary, table = decode_terms(state.texts["terms"]), arrays["word_table"]
-        if len(table) != len(vocabulary):
-            raise ValueError("the word table does not fit its vocabulary")
+        words = WordTable.from_arrays(decode_terms(state.texts["terms"]), arrays, number(meta, "word_intercept"))
+        scale = shaped(arrays, "scale", _SURFACE)
+        if (scale <= 0).any():
+            raise ValueError("its scale is not positive")
+        encoder = _encoder(state)
+        width = _SURFACE + (words.width - 1 if encoder is None else encoder.width)
         features = cls(
             ArrivalFeatures.from_meta(meta["arrival"]),
-            WordTable(vocabulary, table, arrays["word_squares"], meta["word_intercept"]),
-            arrays["center"],
-            arrays["scale"],
-            KernelRidge(arrays["landmarks"], arrays["kernel_weights"], **meta["kernel"]),
-            _encoder(state),
+            words,
+            shaped(arrays, "center", _SURFACE),
+            scale,
+            KernelRidge.from_arrays(arrays, "landmarks", "kernel_weights", width, meta["kernel"]),
+            encoder,
         )
         if list(features.names) != meta["names"]:
             raise ValueError("it was trained on other features than this version of laps-sd computes")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, repeat
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from laps_sd.predictors.arrays import Floats, Ints
 Term = tuple[str, ...]
 #: What stands for the start and the end of a prompt in a term; no word is one of these.
 _MARKS = ("^", "$")
+#: Latent dimensions that a table may have at most.
+_MOST_DIMENSIONS = 4096
 
 
 def terms_of(words: list[str]) -> list[Term]:
@@ -64,6 +67,19 @@ class WordTable:
         pairs.append((np.iinfo(np.int64).max, -1))  # so that a search always ends at a key
         ordered = np.array(sorted(pairs), dtype=np.int64)
         self._pair_keys, self._pair_rows = ordered[:, 0].copy(), ordered[:, 1].copy()
+
+    @classmethod
+    def from_arrays(cls, vocabulary: dict[Term, int], arrays: Mapping[str, NDArray[Any]], intercept: float) -> Self:
+        """Rebuild from the arrays ``word_table`` and ``word_squares`` of a state; ValueError where they do not fit."""
+        table, squares = arrays["word_table"], arrays["word_squares"]
+        size = len(vocabulary)
+        if table.ndim != 2 or len(table) != size or not 1 <= table.shape[1] <= _MOST_DIMENSIONS:
+            raise ValueError("the word table does not fit its vocabulary")
+        if squares.shape != (size,) or table.dtype != np.float32 or squares.dtype != np.float32 or (squares <= 0).any():
+            raise ValueError("the squares of the word table do not fit it")
+        if any(not 1 <= len(term) <= 2 for term in vocabulary):
+            raise ValueError("the vocabulary holds what is neither a word nor a pair of words")
+        return cls(vocabulary, table, squares, intercept)
 
     @property
     def width(self) -> int:

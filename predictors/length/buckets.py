@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laps_sd.predictors.arrays import Bools, Floats, Ints
-from laps_sd.scheduler.survival import MAX_EDGES
+from laps_sd.predictors.arrays import Bools, Floats, Ints, shaped
+from laps_sd.scheduler.survival import MAX_EDGES, MAX_TOKENS
 
 
 def log_edges(tokens: NDArray[Any], buckets: int = 32) -> Ints:
@@ -31,6 +32,20 @@ def log_edges(tokens: NDArray[Any], buckets: int = 32) -> Ints:
     high = max(low + 1.0, float(lengths.max()))
     grid = np.rint(np.geomspace(low, high, min(buckets, MAX_EDGES - 1))).astype(np.int64)
     edges: Ints = np.unique(np.concatenate([[0], grid]))
+    return edges
+
+
+def checked_edges(arrays: Mapping[str, NDArray[Any]]) -> Ints:
+    """Return the bucket edges of a state.
+
+    Raises
+    ------
+    ValueError
+        They are no edges of a survival curve.
+    """
+    edges = shaped(arrays, "edges", None, kind=np.int64)
+    if not 2 <= len(edges) <= MAX_EDGES or edges[0] != 0 or (np.diff(edges) <= 0).any() or edges[-1] > MAX_TOKENS:
+        raise ValueError(f"its edges are not 2 to {MAX_EDGES} whole tokens, increasing from 0")
     return edges
 
 

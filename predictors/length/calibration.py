@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.arrays import Bools, Floats, Ints, shaped
 from laps_sd.predictors.censoring import kaplan_meier
 
 #: Closer together near 0 and 1, where an overconfident curve puts most of what happens.
@@ -40,6 +43,17 @@ class Calibration:
 
     predicted: Floats
     observed: Floats
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
+        """Rebuild the map from the arrays of a state; ValueError where they are none."""
+        predicted = shaped(arrays, "predicted", None)
+        observed = shaped(arrays, "observed", len(predicted))
+        if len(predicted) < 2 or (np.diff(predicted) <= 0).any() or (np.diff(observed) < 0).any():
+            raise ValueError("its calibration is no increasing map")
+        if min(predicted[0], observed[0]) < 0 or max(predicted[-1], observed[-1]) > 1:
+            raise ValueError("its calibration maps something that is no probability")
+        return cls(predicted, observed)
 
     @classmethod
     def identity(cls) -> Calibration:

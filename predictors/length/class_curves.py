@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.arrays import Bools, Floats, Ints, shaped
 from laps_sd.predictors.features.lexical import asked_for, words_of
-from laps_sd.predictors.length.buckets import log_edges, pooled_hazard, survival_of
+from laps_sd.predictors.length.buckets import checked_edges, log_edges, pooled_hazard, survival_of
 from laps_sd.predictors.length.curves import CurveModel
 from laps_sd.predictors.rows import FitOptions
 from laps_sd.predictors.state import State
@@ -81,7 +81,14 @@ class ClassCurves(CurveModel):
     @classmethod
     def from_state(cls, state: State) -> Self:
         """Rebuild the classes."""
-        return cls(**state.arrays)
+        edges = checked_edges(state.arrays)
+        table = shaped(state.arrays, "table", None, len(edges))
+        limits = state.arrays["limits"]
+        if limits.shape != (len(table) - 1,) or limits.dtype != np.float64 or (np.diff(limits) <= 0).any():
+            raise ValueError("its limits are not as many as its classes, increasing")
+        if (np.diff(table) > 0).any() or (table[:, 0] != 1.0).any() or (table < 0.0).any():
+            raise ValueError("its table holds what is no survival curve")
+        return cls(edges, table, limits)
 
 
 class ConstantCurves(ClassCurves):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.arrays import Bools, Floats, Ints
+from laps_sd.predictors.arrays import Bools, Floats, Ints, shaped
 from laps_sd.predictors.features.base import FeatureSet, nested_features, nested_state
-from laps_sd.predictors.length.buckets import pooled_hazard, survival_of
+from laps_sd.predictors.length.buckets import checked_edges, pooled_hazard, survival_of
 from laps_sd.predictors.length.calibration import Calibration
 from laps_sd.predictors.length.curves import CurveModel
 from laps_sd.predictors.rows import FitOptions
@@ -49,6 +49,13 @@ class HazardGrid:
         u = np.clip((log_time - ended.mean()) / (2.0 * ended.std() + 1e-6), -1.5, 1.5)
         columns = [np.ones_like(u), u, 2.0 * u**2 - 1.0]
         return cls(edges, np.log(hazard / (1.0 - hazard)), np.column_stack(columns[:terms]))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> HazardGrid:
+        """Rebuild the grid from the arrays of a state; ValueError where they are none."""
+        edges = checked_edges(arrays)
+        buckets = len(edges) - 1
+        return cls(edges, shaped(arrays, "offset", buckets), shaped(arrays, "basis", buckets, None))
 
     def hazard(self, scores: Floats) -> Floats:
         """Return hazards, shape (n, B), of scores, shape (n, K)."""
@@ -138,13 +145,17 @@ class HazardCurves(CurveModel):
         features = nested_features(state)
         if features is None:
             raise ValueError("it holds no features")
-        grid = HazardGrid(arrays["edges"], arrays["offset"], arrays["basis"])
+        grid = HazardGrid.from_arrays(arrays)
+        terms = grid.basis.shape[1]
+        trees = Trees(state.texts["trees"], terms) if "trees" in state.texts else None
+        if trees is not None and trees.features != len(features.names):
+            raise ValueError(f"its trees read {trees.features} features, there are {len(features.names)}")
         return cls(
             features,
             grid,
-            arrays["linear"],
-            Trees(state.texts["trees"], grid.basis.shape[1]) if "trees" in state.texts else None,
-            Calibration(arrays["predicted"], arrays["observed"]),
+            shaped(arrays, "linear", 1 + len(features.score_columns), terms),
+            trees,
+            Calibration.from_arrays(arrays),
         )
 
 

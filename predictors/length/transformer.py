@@ -89,7 +89,7 @@ class TransformerLength(LengthEstimator):
 
         torch.manual_seed(self.seed)
         loss = _TorchLoss(grid, tokens, cut)
-        width = int(encoder.network.config.hidden_size)
+        width = encoder.width
         head = torch.nn.Linear(width, self.terms)
         torch.nn.init.zeros_(head.weight)
         torch.nn.init.zeros_(head.bias)

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest
-from laps_sd.predictors.arrays import Bools, Floats
+from laps_sd.predictors.arrays import Bools, Floats, shaped
 from laps_sd.predictors.features.encoder import Encoder, default_encoder
 from laps_sd.predictors.length.buckets import survival_of
 from laps_sd.predictors.length.calibration import Calibration
@@ -84,9 +84,7 @@ class TransformerCurves(CurveModel):
         """Rebuild a fitted model."""
         arrays = state.arrays
         weights = {n.removeprefix("encoder/"): a for n, a in arrays.items() if n.startswith("encoder/")}
-        return cls(
-            Encoder.from_state(State("encoder", state.meta["encoder"], weights, state.texts)),
-            arrays["head"],
-            HazardGrid(arrays["edges"], arrays["offset"], arrays["basis"]),
-            Calibration(arrays["predicted"], arrays["observed"]),
-        )
+        grid = HazardGrid.from_arrays(arrays)
+        encoder = Encoder.from_state(State("encoder", state.meta["encoder"], weights, state.texts))
+        head = shaped(arrays, "head", encoder.width + 1, grid.basis.shape[1])
+        return cls(encoder, head, grid, Calibration.from_arrays(arrays))

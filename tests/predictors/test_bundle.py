@@ -1,10 +1,13 @@
 """The bundle on disk: whole or not at all, the same numbers after loading, refused with one reason."""
 
 import hashlib
+import io
 import json
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -169,14 +172,14 @@ def test_a_manifest_that_is_not_ours_is_refused(folder, change, reason):
 
 def test_a_file_cut_short_is_refused_by_its_size(folder):
     (folder / "length.npz").write_bytes((folder / "length.npz").read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"damaged \(size of length.npz differs"):
+    with pytest.raises(InputError, match=r"damaged \(length.npz has another size"):
         PredictorBundle.load(folder)
 
 
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder):
     (folder / "length.npz").unlink()
     os.mkfifo(folder / "length.npz")
-    with pytest.raises(InputError, match=r"size of length.npz differs"):
+    with pytest.raises(InputError, match=r"length.npz is no regular file"):
         PredictorBundle.load(folder)
 
 
@@ -191,11 +194,103 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder):
     ],
 )
 def test_false_content_with_a_true_checksum_is_refused(folder, name, content):
+    resealed(folder, name, content)
+    with pytest.raises(InputError, match=r"cannot be (read|used)"):
+        PredictorBundle.load(folder)
+
+
+def resealed(folder: Path, name: str, content: bytes) -> None:
+    """Replace a file and its checksum, as somebody would who wants it read."""
     (folder / name).write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=r"cannot be (read|used)"):
+
+
+def arrays_of(folder: Path, name: str = "length.npz") -> dict[str, np.ndarray]:
+    with np.load(folder / name, allow_pickle=False) as stored:
+        return {key: stored[key] for key in stored.files}
+
+
+def saved(arrays: dict[str, np.ndarray], save=np.savez) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", ["length.npz", "manifest.json"])
+def test_a_link_in_the_place_of_a_file_is_refused(folder, name):
+    outside = folder.with_name("outside")
+    (folder / name).rename(outside)
+    (folder / name).symlink_to(outside)
+    with pytest.raises(InputError, match=f"{name} is a link, which is not followed"):
+        PredictorBundle.load(folder)
+
+
+def test_compressed_arrays_are_refused_before_they_are_expanded(folder):
+    bomb = saved({**arrays_of(folder), "zeros": np.zeros(10_000_000)}, np.savez_compressed)
+    resealed(folder, "length.npz", bomb)
+    with pytest.raises(InputError, match="larger than their file"):
+        PredictorBundle.load(folder)
+    resealed(folder, "length.npz", saved(arrays_of(folder) | {"x": np.arange(3.0)}, np.savez_compressed))
+    with pytest.raises(InputError, match=r"larger than their file|is compressed"):
+        PredictorBundle.load(folder)
+
+
+def test_a_header_that_asks_for_more_than_there_is_takes_no_memory(folder):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i8", "fortran_order": False, "shape": (2**30,)})
+    archive = io.BytesIO(saved(arrays_of(folder)))
+    with zipfile.ZipFile(archive, "a") as stored:
+        stored.writestr("more.npy", b"\x93NUMPY\x01\x00" + header.getvalue().removeprefix(b"\x93NUMPY\x01\x00"))
+    resealed(folder, "length.npz", archive.getvalue())
+    with pytest.raises(InputError, match="another size than its header says"):
+        PredictorBundle.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("edges", lambda a: a[::-1].copy(), "its edges are not"),
+        ("edges", lambda a: a.astype(float), "expected"),
+        ("edges", lambda a: np.arange(500), "its edges are not"),
+        ("offset", lambda a: a * np.nan, "not a finite number"),
+        ("offset", lambda a: a[:-1], "'offset' has shape"),
+        ("basis", lambda a: a.ravel(), "'basis' has shape"),
+        ("linear", lambda a: a[:-1], "'linear' has shape"),
+        ("predicted", lambda a: a[::-1].copy(), "no increasing map"),
+        ("observed", lambda a: a * 2, "no probability"),
+        ("features/scale", lambda a: a * 0, "scale is not positive"),
+        ("features/center", lambda a: a[:-1], "'center' has shape"),
+        ("features/landmarks", lambda a: a[:, :-1].copy(), "'landmarks' has shape"),
+        ("features/kernel_weights", lambda a: a[:-1], "'kernel_weights' has shape"),
+        ("features/word_table", lambda a: a[:-1], "does not fit its vocabulary"),
+        ("features/word_squares", lambda a: -a, "do not fit it"),
+        ("features/word_table", lambda a: a * np.float32(1e38), "not a finite number"),
+    ],
+)
+def test_arrays_that_would_fail_every_prediction_are_refused(folder, name, change, reason):
+    arrays = arrays_of(folder)
+    arrays[name] = change(arrays[name])
+    resealed(folder, "length.npz", saved(arrays))
+    with pytest.raises(InputError, match=reason):
+        PredictorBundle.load(folder)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_none_is_refused_in_json(folder, number):
+    text = (folder / "acceptance.json").read_text()
+    changed = re.sub(r'"mean": [-\d.e]+', f'"mean": {number}', text, count=1)
+    assert changed != text
+    resealed(folder, "acceptance.json", changed.encode())
+    with pytest.raises(InputError, match="is not a number"):
+        PredictorBundle.load(folder)
+
+
+def test_trees_that_read_other_features_are_refused(folder):
+    text = (folder / "length.trees.txt").read_text()
+    resealed(folder, "length.trees.txt", re.sub(r"max_feature_idx=\d+", "max_feature_idx=200", text).encode())
+    with pytest.raises(InputError, match="its trees read 201 features"):
         PredictorBundle.load(folder)
 
 
