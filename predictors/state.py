@@ -1,7 +1,8 @@
-"""What an estimator writes into a bundle: numbers and text, never code."""
+"""What an estimator writes into a bundle (numbers and text, never code), and the process that reads it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,3 +30,13 @@ class State:
     meta: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
+
+
+_FORKED: list[bool] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _FORKED.append(True))
+
+
+def forked() -> bool:
+    """Whether this process was forked by one that had imported the predictors: its OpenMP threads are not here."""
+    return bool(_FORKED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from laps_sd.data import PromptRequest, RequestRecord, group_names
 from laps_sd.errors import InputError
 from laps_sd.predictors.acceptance.base import AcceptanceModel
+from laps_sd.predictors.acceptance.effects import Effects, fit_effects, pulled_in
 from laps_sd.predictors.acceptance.observed import (
     RunKey,
     has_acceptance,
@@ -36,6 +37,8 @@ LEAST_ROWS = 40
 _GAMMA, _PENALTY = 1.0, 0.5
 _HALF_WEIGHT_STEPS = 16.0
 _OUTLIER = 2.5  # median absolute deviations
+#: Effects are kept when they leave at most this share of the error on held-out requests.
+_CLEARLY = 0.97
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -104,11 +107,11 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         places: dict[RunKey, list[int]] = {}
         for i, key in enumerate(keys):
             places.setdefault(key, []).append(i)
-        features, points = self._points(requests, tokens, max(map(len, places.values())))
+        features, read = self._read(requests, tokens, max(map(len, places.values())))
         fitted = [
             self._fit_run(
                 key,
-                None if points is None else points[rows],
+                None if read is None else (read[0][rows], read[1][rows]),
                 tokens[rows],
                 [sequences[i] for i in rows],
                 shown[rows],
@@ -125,38 +128,73 @@ class AcceptanceEstimator(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         check_is_fitted(self)
         return self.model_.predict_prior(as_requests(X))[0]
 
-    def _points(
+    def _read(
         self, requests: list[PromptRequest], tokens: Floats, largest_run: int
-    ) -> tuple[FeatureSet | None, Floats | None]:
+    ) -> tuple[FeatureSet | None, tuple[Floats, Floats] | None]:
+        """Return the features, and the points and numbers of the requests; None where no run is large enough."""
         if largest_run < LEAST_ROWS:
             return None, None
         features = self.features or PromptFeatures(seed=self.seed).fit(requests, tokens).map_
-        return features, features.points(features.rows(requests))
+        rows = features.rows(requests)
+        return features, (features.points(rows), rows[:, features.effect_columns])
 
     def _fit_run(
         self,
         key: RunKey,
-        points: Floats | None,
+        read: tuple[Floats, Floats] | None,
         tokens: Floats,
         steps: list[NDArray[Any]],
         counts: Floats,
         ordered: bool,
         groups: NDArray[Any] | None,
     ) -> AcceptanceRun:
-        logs = _without_outliers(np.log(tokens))
-        weight = _weights(counts)
-        center = float(np.average(logs, weights=weight))
-        kernel, held_out = None, np.full(len(logs), center)
+        logs, weight = np.log(tokens), _weights(counts)
         parts = grouped_folds(groups, len(logs), self.folds, self.seed)
-        if points is not None and len(logs) >= LEAST_ROWS:
-            kernel, held_out = _fit_deviation(points, logs - center, weight, parts, self.landmarks, self.seed)
-            held_out = held_out + center
+        found = self._fit_prompt(read, logs, weight, parts)
+        center, held_out = found.center, found.held_out
         most = np.inf if key.drafts is None else np.log(key.drafts + 1.0)
         seeded = np.exp(np.clip(held_out, 0.0, most))
         strength, settings = fit_strength(seeded, steps, key.drafts, ordered=ordered)
         unseeded = np.full(len(logs), np.exp(center))
         unseeded_strength, _ = fit_strength(unseeded, steps, key.drafts, ordered=ordered)
-        return AcceptanceRun(*key, len(logs), center, kernel, strength, unseeded_strength, settings)
+        constants = (strength, unseeded_strength, settings)
+        return AcceptanceRun(*key, len(logs), center, found.kernel, *constants, effects=found.effects)
+
+    def _fit_prompt(
+        self, read: tuple[Floats, Floats] | None, logs: Floats, weight: Floats, parts: Sequence[Ints]
+    ) -> _Fitted:
+        """Fit what the prompt says; the effects of single numbers only where they clearly help held-out requests."""
+        calm = pulled_in(logs, _OUTLIER)
+        center = float(np.average(calm, weights=weight))
+        if read is None or len(logs) < LEAST_ROWS:
+            return _Fitted(center, None, None, np.full(len(logs), center))
+        points, numbers = read
+        kernel, held_out = _fit_deviation(points, calm - center, weight, parts, self.landmarks, self.seed)
+        without = _Fitted(center, kernel, None, held_out + center)
+        if not np.ptp(numbers, axis=0).any():
+            return without
+        # What is far from the run's mean may be what these numbers do: outliers are told by what they leave over.
+        center = float(np.average(logs, weights=weight))
+        effects, raised = fit_effects(numbers, logs - center, weight, parts, _OUTLIER)
+        rest = pulled_in(logs - center - raised, _OUTLIER)
+        left = float(np.average(rest, weights=weight))
+        center, rest = center + left, rest - left
+        kernel, held_out = _fit_deviation(points, rest, weight, parts, self.landmarks, self.seed)
+        found = _Fitted(center, kernel, effects, held_out + raised + center)
+        return found if found.error(logs, weight) < _CLEARLY * without.error(logs, weight) else without
+
+
+class _Fitted(NamedTuple):
+    """What a run's prompts say, and what it says of each request from the other folds (log tokens per step)."""
+
+    center: float
+    kernel: KernelRidge | None
+    effects: Effects | None
+    held_out: Floats
+
+    def error(self, logs: Floats, weight: Floats) -> float:
+        """Return the weighted mean absolute error on held-out requests."""
+        return float(weight @ np.abs(self.held_out - logs)) / float(weight.sum())
 
 
 def fit_acceptance(
@@ -222,15 +260,6 @@ def _fit_deviation(
 def _weights(counts: Floats) -> Floats:
     """Weight of each request: the mean of a few steps says little about a request's acceptance."""
     return counts / (counts + _HALF_WEIGHT_STEPS) if counts.any() else np.ones(len(counts))
-
-
-def _without_outliers(logs: Floats) -> Floats:
-    """Pull the few requests that loop or copy to within 2.5 robust standard deviations of the median."""
-    median = float(np.median(logs))
-    spread = 1.4826 * float(np.median(np.abs(logs - median)))
-    if spread == 0.0:
-        return logs
-    return np.clip(logs, median - _OUTLIER * spread, median + _OUTLIER * spread)
 
 
 def _checked(X: Sequence[PromptRequest | str], y: NDArray[Any] | Sequence[float]) -> tuple[list[PromptRequest], Floats]:

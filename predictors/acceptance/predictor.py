@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from laps_sd.data import PromptRequest, RequestRecord
 from laps_sd.predictors.acceptance.base import AcceptanceModel, AcceptancePrior
-from laps_sd.predictors.acceptance.run import AcceptanceRun, prior_at, run_meta, run_of
+from laps_sd.predictors.acceptance.run import AcceptanceRun, prior_at, run_arrays, run_meta, run_of
 from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.features.base import FeatureSet, nested_features, nested_state
 from laps_sd.predictors.rows import FitOptions
@@ -42,11 +42,11 @@ class PromptAcceptance(AcceptanceModel):
     def __init__(self, features: FeatureSet | None, runs: Sequence[AcceptanceRun]) -> None:
         if not runs:
             raise ValueError("an acceptance model needs at least one run")
-        if features is None and any(run.kernel is not None for run in runs):
+        if features is None and any(run.reads_prompt for run in runs):
             raise ValueError("a run reads the prompt, but there are no features")
         self.features: FeatureSet | None = features
         self.runs = tuple(runs)
-        self._reads_prompt = any(run.kernel is not None for run in self.runs)
+        self._reads_prompt = any(run.reads_prompt for run in self.runs)
 
     @classmethod
     def fit(
@@ -78,7 +78,7 @@ class PromptAcceptance(AcceptanceModel):
         places: dict[str | None, list[int]] = {}
         for i, request in enumerate(requests):
             places.setdefault(request.model, []).append(i)
-        space = self._space(requests, rows)
+        points, numbers = self._read(requests, rows)
         for model, chosen in places.items():
             run = self.find_run(model, draft, max_correct_drafts)
             if run is None:
@@ -86,7 +86,7 @@ class PromptAcceptance(AcceptanceModel):
                 for i in chosen:
                     found[i] = unknown
                 continue
-            means = run.means(np.empty((len(chosen), 0)) if space is None else space[chosen])
+            means = run.means(points[chosen], numbers[chosen])
             for i, mean in zip(chosen, means.tolist(), strict=True):
                 found[i] = prior_at(run, mean, max_correct_drafts)
         return [prior for prior in found if prior is not None]
@@ -117,10 +117,12 @@ class PromptAcceptance(AcceptanceModel):
         run = self.find_run(model, draft, max_correct_drafts)
         return PosteriorSettings() if run is None else run.settings
 
-    def _space(self, requests: Sequence[PromptRequest], rows: Floats | None) -> Floats | None:
+    def _read(self, requests: Sequence[PromptRequest], rows: Floats | None) -> tuple[Floats, Floats]:
+        """Return the points and the numbers of requests, without coordinates where no run reads them."""
         if self.features is None or not len(requests) or not self._reads_prompt:
-            return None
-        return self.features.points(self.features.rows(requests) if rows is None else rows)
+            return np.empty((len(requests), 0)), np.empty((len(requests), 0))
+        found = self.features.rows(requests) if rows is None else rows
+        return self.features.points(found), found[:, self.features.effect_columns]
 
     def _unknown(self, drafts: int | None) -> AcceptancePrior:
         weights = np.array([run.rows for run in self.runs], dtype=np.float64)
@@ -136,9 +138,7 @@ class PromptAcceptance(AcceptanceModel):
         arrays: dict[str, NDArray[Any]] = {}
         texts: dict[str, str] = {}
         for i, run in enumerate(self.runs):
-            if run.kernel is not None:
-                arrays[f"{i}/landmarks"] = run.kernel.landmarks
-                arrays[f"{i}/weights"] = run.kernel.weights
+            arrays |= run_arrays(run, i)
         if self.features is not None and with_features:
             state = nested_state(self.features)
             meta.update(state.meta)
@@ -150,8 +150,13 @@ class PromptAcceptance(AcceptanceModel):
     def from_state(cls, state: State, features: FeatureSet | None = None) -> Self:
         """Rebuild a fitted model; ``features`` are those that the state was written without."""
         features = nested_features(state) or features
-        width = 0 if features is None else features.points(features.rows([PromptRequest(prompt="")])).shape[1]
-        return cls(features, [run_of(meta, state.arrays, i, width) for i, meta in enumerate(state.meta["runs"])])
+        width, functions = 0, 0
+        if features is not None:
+            width = features.points(features.rows([PromptRequest(prompt="")])).shape[1]
+            functions = len(features.effect_columns)
+        return cls(
+            features, [run_of(meta, state.arrays, i, width, functions) for i, meta in enumerate(state.meta["runs"])]
+        )
 
 
 def _same(a: str | None, b: str | None) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laps_sd.predictors.acceptance.base import LEAST_STRENGTH, MOST_STRENGTH, MOST_TOKENS, AcceptancePrior
+from laps_sd.predictors.acceptance.effects import Effects
 from laps_sd.predictors.arrays import Floats, number
 from laps_sd.predictors.features.kernel import KernelRidge
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
@@ -33,6 +34,8 @@ class AcceptanceRun:
         Mean log tokens per step, outliers pulled in.
     kernel : KernelRidge, optional
         Deviation from ``center`` by prompt; None where the prompt did not help held-out requests.
+    effects : Effects, optional
+        Deviation by single numbers of the request; None where they did not help.
     strength, unseeded_strength : float
         κ with and without the prompt, verify steps.
     settings : PosteriorSettings
@@ -47,12 +50,28 @@ class AcceptanceRun:
     strength: float
     unseeded_strength: float
     settings: PosteriorSettings
+    effects: Effects | None = None
 
-    def means(self, space: Floats) -> Floats:
-        """Return tokens per step, shape (n,), of prompts at ``space``, shape (n, d)."""
-        logs = np.full(len(space), self.center)
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether the prompt or the request's numbers say anything."""
+        return self.kernel is not None or self.effects is not None
+
+    def means(self, points: Floats, numbers: Floats) -> Floats:
+        """Return tokens per step, shape (n,).
+
+        Parameters
+        ----------
+        points : array, shape (n, d)
+            `FeatureSet.points` of the requests.
+        numbers : array, shape (n, functions)
+            Their `FeatureSet.effect_columns`.
+        """
+        logs = np.full(len(points), self.center)
+        if self.effects is not None:
+            logs += self.effects.predict(numbers)
         if self.kernel is not None:
-            logs += self.kernel.predict(space)
+            logs += self.kernel.predict(points)
         most = log(MOST_TOKENS if self.drafts is None else self.drafts + 1.0)
         means: Floats = np.exp(np.minimum(np.maximum(logs, 0.0), most))
         return means
@@ -90,11 +109,25 @@ def run_meta(run: AcceptanceRun) -> dict[str, Any]:
     }
     if run.kernel is not None:
         meta["kernel"] = {"mean": run.kernel.mean, "gamma": run.kernel.gamma}
+    if run.effects is not None:
+        meta["effects"] = len(run.effects.knots)
     return meta
 
 
-def run_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], i: int, width: int) -> AcceptanceRun:
-    """Rebuild the ``i``-th run from its values and arrays, whose points have ``width`` coordinates.
+def run_arrays(run: AcceptanceRun, i: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays of the ``i``-th run."""
+    arrays: dict[str, NDArray[Any]] = {}
+    if run.kernel is not None:
+        arrays |= {f"{i}/landmarks": run.kernel.landmarks, f"{i}/weights": run.kernel.weights}
+    if run.effects is not None:
+        arrays |= run.effects.to_arrays(f"{i}/effects/")
+    return arrays
+
+
+def run_of(
+    meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], i: int, width: int, functions: int
+) -> AcceptanceRun:
+    """Rebuild the ``i``-th run; its points have ``width`` coordinates, and ``functions`` numbers may have effects.
 
     Raises
     ------
@@ -118,8 +151,14 @@ def run_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], i: int, 
         unseeded_strength=number(meta, "unseeded_strength", LEAST_STRENGTH, MOST_STRENGTH),
         settings=PosteriorSettings(kind=kind, **constants),
     )
-    kernel = meta.get("kernel")
+    kernel, effects = meta.get("kernel"), meta.get("effects")
+    if effects is not None:
+        if effects != functions:
+            raise ValueError(f"a run knows the effects of {effects!r:.20} numbers, the features have {functions}")
+        run = replace(run, effects=Effects.from_arrays(arrays, f"{i}/effects/", functions))
     if kernel is None:
         return run
+    if not width:
+        raise ValueError("a run reads the prompt, but there are no features")
     landmarks, weights = f"{i}/landmarks", f"{i}/weights"
     return replace(run, kernel=KernelRidge.from_arrays(arrays, landmarks, weights, width, kernel))

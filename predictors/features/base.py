@@ -79,6 +79,11 @@ class FeatureSet(ABC):
         """Columns that grow with the expected length: the hazard is linear in them before trees refine it."""
         return ()
 
+    @property
+    def effect_columns(self) -> tuple[int, ...]:
+        """Columns that may change the accept length whatever the prompt says: sizes, sampling parameters."""
+        return ()
+
     def points(self, rows: Floats) -> Floats:
         """Return points, shape (n, d), whose Euclidean distance says how unlike two prompts are to the drafts.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from laps_sd.errors import InputError, WorkError
 from laps_sd.predictors.arrays import Floats
-from laps_sd.predictors.state import State
+from laps_sd.predictors.state import State, forked
 
 #: Tokens read of the start and of the end of a prompt: instructions stand there, and cost grows with the square.
 HEAD_TOKENS, TAIL_TOKENS = 160, 96
@@ -179,14 +178,9 @@ def _torch() -> Any:
     """Import torch; in a forked child with one thread, or it would wait for OpenMP threads that only the parent has."""
     import torch
 
-    if _FORKED:
+    if forked():
         torch.set_num_threads(1)
     return torch
-
-
-#: Holds something in a process that was forked after this module was imported.
-_FORKED: list[bool] = []
-os.register_at_fork(after_in_child=lambda: _FORKED.append(True))
 
 
 def _transformers() -> Any:

@@ -92,6 +92,11 @@ class FeatureMap(FeatureSet):
         """The words' ridge score, and the smooth score."""
         return (_SURFACE, len(self.names) - 1)
 
+    @cached_property
+    def effect_columns(self) -> tuple[int, ...]:
+        """Prompt tokens, earlier turns and temperature."""
+        return tuple(self.names.index(name) for name in ("log_prompt_tokens", "log_turns", "temperature"))
+
     def points(self, rows: Floats) -> Floats:
         """Return scaled surface features beside latent word dimensions, shape (n, d)."""
         columns, center, scale, latent = self._point_columns
