@@ -209,13 +209,20 @@ def require_servable(name: object) -> None:
     if not isinstance(name, str):
         raise ValueError(f"name: expected the name of a policy, got {name!r}")
     if policy_class(name).clairvoyant:
-        known = ", ".join(servable_policies())
-        raise ValueError(f"name: {name} needs to know how long every answer will be, which no server does; use {known}")
+        raise ValueError(f"name: {name} must know how long every answer will be, which no server does; name another")
 
 
 def servable_policies() -> list[str]:
     """Return every policy that ``policy.name`` may name."""
-    return [name for name in policy_names() if not policy_class(name).clairvoyant]
+    return [name for name in policy_names() if _is_servable(name)]
+
+
+def _is_servable(name: str) -> bool:
+    try:
+        require_servable(name)
+    except ValueError:  # or another package's, which cannot be imported: it is said when somebody names it
+        return False
+    return True
 
 
 def _settings(values: Given) -> Settings:

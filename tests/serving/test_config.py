@@ -1,5 +1,6 @@
 """The configuration file: every key documented, every mistake one sentence."""
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from laps_sd.cli import app
 from laps_sd.declared import declared
 from laps_sd.errors import InputError
+from laps_sd.extensions import POLICIES
 from laps_sd.scheduler import PosteriorSettings, Settings
 from laps_sd.serving.config import ServingConfig, as_yaml, load_config, meaning, parse_config, servable_policies
 
@@ -67,7 +69,7 @@ def test_every_constant_of_the_policy_is_shown_with_its_meaning_range_and_unit()
         ("policy: {nope: 1}", "unknown key nope"),
         ("policy: {name: laps}", "unknown policy 'laps'"),
         ("policy: {name: 3}", "expected the name of a policy, got 3"),
-        ("policy: {name: oracle-srpt}", "needs to know how long every answer will be"),
+        ("policy: {name: oracle-srpt}", "must know how long every answer will be"),
         ("policy: {name: 'laps-sd:nope'}", "unknown policy 'laps-sd:nope'"),
         ("policy: {factor: 0.5}", "factor must be from 1.001 to 100"),
         ("policy: {posterior: {knd: beta}}", "posterior"),
@@ -139,6 +141,17 @@ def test_the_policy_that_serves_is_named(tmp_path: Path, name: str) -> None:
 def test_laps_sd_serves_unless_another_is_named() -> None:
     assert ServingConfig().policy_name == "laps-sd"
     assert "oracle-srpt" not in servable_policies()
+
+
+def test_a_broken_policy_of_another_package_spoils_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("theirs", "no_such_module:Policy", "laps_sd.policies")
+    monkeypatch.setitem(POLICIES._entries, "theirs", broken)
+    assert "theirs" not in servable_policies()
+    with pytest.raises(InputError, match="'theirs' cannot be imported from no_such_module"):
+        parse_config({"policy": {"name": "theirs"}}, source="test")
+
+
+def test_what_can_serve_is_listed() -> None:
     assert {"las", "hrrn", "laps-sd", "laps-sd:paper"} <= set(servable_policies())
 
 
