@@ -145,6 +145,13 @@ class FinishedReason(Protocol):
         raise NotImplementedError
 
 
+@describes("sglang.srt.managers.schedule_batch.ReqKvInfo", "is the KV of a victim free already")
+class RequestKv(Protocol):
+    """What KV a request has."""
+
+    holds_kv: bool
+
+
 @describes("sglang.srt.managers.schedule_batch.Req", "what ranking, preemption and the record read")
 class Req(Protocol):
     """A request in the scheduler process."""
@@ -162,6 +169,7 @@ class Req(Protocol):
     seqlen: int
     finished_reason: FinishedReason
     time_stats: TimeStats
+    kv: RequestKv
     beam_group: object
     session: object
     input_embeds: object
@@ -345,11 +353,13 @@ class SpeculationOptions(Protocol):
     speculative_eagle_topk: int | None
 
 
-@describes("sglang.srt.arg_groups.fields.parallel.Parallel", "several ranks learn no step times")
+@describes("sglang.srt.arg_groups.fields.parallel.Parallel", "which ranks decide alike")
 class ParallelOptions(Protocol):
-    """Sizes of the parallel groups."""
+    """Sizes of the parallel groups, and this process's place in them."""
 
     tp_size: int
+    tp_rank: int
+    attn_dp_size: int
 
 
 @describes("sglang.srt.arg_groups.fields.serving.Serving", "the model's name in predictions and records")

@@ -4,17 +4,48 @@
 processes they would stay in one process and never show. Plugins load before that, so it is imported here on first use.
 """
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
 from math import log
 from time import monotonic
+from typing import TYPE_CHECKING, ParamSpec
 
 from laps_sd.scheduler import Policy, RequestState
+from laps_sd.serving.failure_log import FailureLog
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
 
 _RANK_BUCKETS = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
 _PREDICTION_BUCKETS = (2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5)
 _LOG_ERROR_BUCKETS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
 _RELATIVE_ERROR_BUCKETS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)
 _GAUGES_EVERY_S = 1.0
+
+
+_P = ParamSpec("_P")
+_failures = FailureLog(logging.getLogger(__name__), "metrics are incomplete")
+
+
+def harmless(method: Callable[_P, None]) -> Callable[_P, None]:
+    """Let nothing out of ``method``: one rank of several counts, and must not fail where the others do not."""
+
+    @wraps(method)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception as error:  # no room for the files that prometheus_client keeps
+            _failures.note(error)
+
+    return run
+
+
+@cache
+def _fallbacks() -> "Counter":
+    from prometheus_client import Counter
+
+    return Counter("laps_sd_fallbacks", "Hooks that failed; the server schedules with fcfs since.", ["hook"])
 
 
 class SchedulerMetrics:
@@ -50,16 +81,28 @@ class SchedulerMetrics:
         self._rank = Histogram("laps_sd_rank_seconds", "Seconds that one ranking took.", buckets=_RANK_BUCKETS)
         self._shown: set[tuple[str, str]] = set()
         self._next_gauges = 0.0
+        self._policy = policy
         self._active.labels(policy).set(1)
 
+    @harmless
+    def fell_back(self, hook: str) -> None:
+        """Our hook of this name failed, and SGLang schedules by itself from now on."""
+        self._active.labels(self._policy).set(0)
+        _fallbacks().labels(hook).inc()
+        for label in self._shown:
+            self._requests.labels(*label).set(0)
+
+    @harmless
     def ranked(self, seconds: float) -> None:
         """Observe how long one ranking took."""
         self._rank.observe(seconds)
 
+    @harmless
     def preempted(self, reason: str) -> None:
         """Count a request that lost its slot: ``slots``, ``kv`` or ``retraction``."""
         self._preemptions.labels(reason).inc()
 
+    @harmless
     def recomputed(self, tokens: int) -> None:
         """Count so many tokens of a preempted request that came back and were not in the cache."""
         self._recomputed.inc(tokens)
@@ -68,6 +111,7 @@ class SchedulerMetrics:
         """Whether it is time to show the gauges; they never enter a rank, so a clock may decide."""
         return monotonic() >= self._next_gauges
 
+    @harmless
     def show(self, phases: Mapping[str, Iterable[RequestState]], policy: Policy) -> None:
         """Set the gauges from the requests of every phase (``waiting``, ``running``) and from the policy."""
         self._next_gauges = monotonic() + _GAUGES_EVERY_S
@@ -110,26 +154,37 @@ class TokenizerMetrics:
         )
         self._dropped = Counter("laps_sd_unrecorded_requests", "Finished requests that are missing in the record.")
 
+    @harmless
+    def fell_back(self, hook: str) -> None:
+        """Our hook of this name failed, and nothing is predicted from now on."""
+        _fallbacks().labels(hook).inc()
+
+    @harmless
     def predicted(self, seconds: float) -> None:
         """Observe how long one prediction took."""
         self._prediction.observe(seconds)
 
+    @harmless
     def unpredicted(self, reason: str) -> None:
         """Count a request that goes without a prediction."""
         self._unpredicted.labels(reason).inc()
 
+    @harmless
     def rejected_hints(self, count: int) -> None:
         """Count hints of a client that were not believable."""
         self._hints.inc(count)
 
+    @harmless
     def unrecorded(self, count: int) -> None:
         """Count finished requests that were not recorded."""
         self._dropped.inc(count)
 
+    @harmless
     def length_error(self, predicted: float, real: int) -> None:
         """Observe the error on a request that ended by itself after ``real`` tokens."""
         self._length_error.observe(abs(log(max(predicted, 1.0) / max(real, 1))))
 
+    @harmless
     def accept_error(self, predicted: float, observed: float) -> None:
         """Observe the error on a request that ended with ``observed`` tokens per verify step."""
         self._accept_error.observe(abs(predicted - observed) / observed)

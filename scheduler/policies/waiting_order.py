@@ -47,8 +47,12 @@ class RankedQueue:
         """Sort ``queue`` in place by the keys of its states; ``state_of`` is asked about new items only, if it can."""
         known = len(self._items)
         tail = queue[known:]
+        if len(tail) + len(self._changed) > _FEW + _SHARE * known:
+            self._sort_all(queue, state_of)
+            return
+        states = [state_of(item) for item in tail]  # it may raise, and then the queue must be whole
         del queue[known:]
-        if queue != self._items or len(tail) + len(self._changed) > _FEW + _SHARE * known:
+        if queue != self._items:
             queue += tail
             self._sort_all(queue, state_of)
             return
@@ -57,8 +61,8 @@ class RankedQueue:
             del self._keys[index], self._items[index]
             self._insert(queue, queue.pop(index), state)
         self._changed.clear()
-        for item in tail:
-            self._insert(queue, item, state_of(item))
+        for item, state in zip(tail, states, strict=True):
+            self._insert(queue, item, state)
 
     def _insert(self, queue: list[Any], item: Any, state: RequestState) -> None:
         key = self._key_of[state.arrival] = state.key

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sglang.srt.managers.schedule_policy import AddReqResult
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.engine import Req
+from laps_sd.serving.hooks.guard import FallBack
 from laps_sd.serving.requests.scheduler_side import PreemptionReason, SchedulerSide
+
+_Answer = TypeVar("_Answer")
 
 if TYPE_CHECKING:
     from laps_sd.serving.engine import PrefillAdder as _Base
@@ -36,6 +39,10 @@ class Admission:
         The sections ``preemption`` and ``admission`` count.
     can_keep_kv : bool
         Whether the cache can hold an unfinished request (there is a radix cache, and no Mamba state).
+    fall_back : callable
+        Told of a question that failed, by the name of SGLang's method in which it was asked.
+    active : bool
+        Whether the policy is asked at all; no longer once a hook has failed.
     releasing : bool
         A preempted request is being released right now, and its KV is to stay.
     """
@@ -43,6 +50,8 @@ class Admission:
     side: SchedulerSide
     config: ServingConfig
     can_keep_kv: bool
+    fall_back: FallBack
+    active: bool = True
     releasing: bool = False
 
     @property
@@ -65,13 +74,33 @@ class Admission:
         return self.config.preemption.enabled and req.beam_group is None
 
 
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A running request that gives way.
+
+    Attributes
+    ----------
+    req : Req
+        Whom it is.
+    reserve : float
+        KV tokens that the budget of this round keeps for what it has still to produce.
+    """
+
+    req: Req
+    reserve: float
+
+
 class PolicyAdder(_Base):
-    """One admission round by our policy; `adder_class` joins it with the installed ``PrefillAdder``."""
+    """One admission round by our policy; `adder_class` joins it with the installed ``PrefillAdder``.
+
+    Questions to the policy are asked before anything is changed, and it is told of what was done afterwards: whatever
+    it raises, a request that lost its slot is in SGLang's list of those to queue again, and its KV tokens are free.
+    """
 
     admission: Admission
 
     _passed_over = 0
-    _offer: tuple[Req, Req] | None = None  # a candidate, and who would give its slot to it
+    _offer: tuple[Req, Victim] | None = None  # a candidate, and who would give its slot to it
 
     def add_one_req(self, req: Req, has_chunked_req: bool, truncation_align_size: int | None) -> object:
         """Admit ``req`` if it fits, if need be in place of others; without room let lighter ones be tried."""
@@ -82,9 +111,9 @@ class PolicyAdder(_Base):
         if self._is_in(req):
             if giver is not None:
                 self._take_slot(giver, "slots")
-        elif result is AddReqResult.NO_TOKEN and self.admission.may_preempt(req):
+        elif result is AddReqResult.NO_TOKEN:
             result = self._make_room(req, giver, retry)
-        if result is AddReqResult.NO_TOKEN and not self._is_in(req) and self._may_pass(req):
+        if result is AddReqResult.NO_TOKEN and not self._is_in(req) and self._ask(self._may_pass, req, otherwise=False):
             self._passed_over += 1
             self.req_states = None  # it is counted there already
             return AddReqResult.CONTINUE  # SGLang goes on with the next request; this one stays in the queue
@@ -92,23 +121,53 @@ class PolicyAdder(_Base):
 
     def preempt_to_schedule(self, req: Req) -> bool:
         """Name who would give its slot; whether the candidate fits is known later, and nobody loses a slot before."""
-        admission = self.admission
-        victim = admission.side.victim(req, self._preemptible()) if admission.may_preempt(req) else None
+        victim = self._ask(self._giver, req, otherwise=None)
         self._offer = None if victim is None else (req, victim)
         return victim is not None
 
     def _get_running_request_total_token_offset(self, req: Req) -> float:
         stock = super()._get_running_request_total_token_offset(req)
         admission = self.admission
-        if admission.config.admission.reserve == "sglang" or not admission.side.plans_by_prediction(req):
+        if not admission.active or admission.config.admission.reserve == "sglang":
             return stock
-        most = max(req.sampling_params.max_new_tokens - len(req.output_ids), 0)
-        return min(admission.side.reserve_tokens(req), most)
+        try:
+            if not admission.side.plans_by_prediction(req):
+                return stock
+            most = max(req.sampling_params.max_new_tokens - len(req.output_ids), 0)
+            reserve = admission.side.reserve_tokens(req)
+            if not reserve >= 0:  # also what is no number: admission would go beyond the KV pool
+                raise ValueError(f"a reserve of {reserve} KV tokens")
+            return min(reserve, most)
+        except Exception as error:
+            admission.fall_back("_get_running_request_total_token_offset", error)
+            return stock
+
+    def _ask(self, question: Callable[..., _Answer], *args: object, otherwise: _Answer) -> _Answer:
+        """Ask what the policy decides, or tell it something; ``otherwise`` where it is asked no more."""
+        if not self.admission.active:
+            return otherwise
+        try:
+            return question(*args)
+        except Exception as error:
+            self.admission.fall_back("add_one_req", error)
+            return otherwise
+
+    def _giver(self, req: Req) -> Victim | None:
+        if not self.admission.may_preempt(req):
+            return None
+        running = self._preemptible()
+        victim = self.admission.side.victim(req, running)
+        if victim is not None and victim not in running:
+            raise ValueError("a victim that may not give way, or does not run")
+        return self._as_victim(victim)
+
+    def _as_victim(self, req: Req | None) -> Victim | None:
+        return None if req is None else Victim(req, self._get_running_request_total_token_offset(req))
 
     def _try(self, req: Req, has_chunked_req: bool, truncation_align_size: int | None) -> object:
         result = super().add_one_req(req, has_chunked_req, truncation_align_size)
         if self._is_in(req):
-            self.admission.side.on_admit(req)
+            self._ask(self.admission.side.on_admit, req, otherwise=None)
         return result
 
     def _is_in(self, req: Req) -> bool:
@@ -130,12 +189,14 @@ class PolicyAdder(_Base):
             if not r.finished() and r.beam_group is None and r.session is None and r.input_embeds is None
         ]
 
-    def _make_room(self, req: Req, giver: Req | None, retry: Callable[[], object]) -> object:
+    def _make_room(self, req: Req, giver: Victim | None, retry: Callable[[], object]) -> object:
         """Take slots until ``req`` is in, or until those that may give way no longer suffice."""
         result: object = AddReqResult.NO_TOKEN
+        if not self._ask(self.admission.may_preempt, req, otherwise=False):
+            return result
         with self._pinned(req):
             while result is AddReqResult.NO_TOKEN and not self._is_in(req):
-                victims = self._victims(req, giver)
+                victims = self._ask(self._victims, req, giver, otherwise=list[Victim]())
                 if not victims:
                     break
                 self._take_slot(victims[0], "kv" if giver is None else "slots")
@@ -155,19 +216,19 @@ class PolicyAdder(_Base):
                 pins.enter_context(self._lock_node(req.best_match_node, lock_host=True))
             yield
 
-    def _victims(self, req: Req, giver: Req | None) -> list[Req]:
+    def _victims(self, req: Req, giver: Victim | None) -> list[Victim]:
         """Return requests that together make room for ``req``, ``giver`` of its slot first; none if they cannot."""
         missing = self._need(req) - self.rem_total_tokens
-        left, victims = self._preemptible(), list[Req]()
+        left, victims = self._preemptible(), list[Victim]()
         victim = giver
         while victim is not None or missing >= 0:
             if victim is None and self.admission.config.preemption.when_kv_full:
-                victim = self.admission.side.victim(req, left)
+                victim = self._as_victim(self.admission.side.victim(req, left))
             if victim is None:
                 return []
-            left.remove(victim)
+            left.remove(victim.req)
             victims.append(victim)
-            missing -= self._gain(victim, req, victims)
+            missing -= self._gain(victim, req, [v.req for v in victims])
             victim = None
         return victims
 
@@ -177,27 +238,41 @@ class PolicyAdder(_Base):
         tokens += self.per_req_token_overhead + self._request_slot_reserve_for_req(req)
         return tokens + int(self._mamba_gap_budget_for_req(req, include_host_hit=True))
 
-    def _gain(self, victim: Req, req: Req, victims: Sequence[Req]) -> float:
+    def _gain(self, victim: Victim, req: Req, victims: Sequence[Req]) -> float:
         """Tokens that ``victim`` leaves: its reserve, and its KV without what somebody who stays shares."""
         others = [
             r.full_untruncated_fill_ids for r in (*self.running_batch.reqs, *self.can_run_list) if r not in victims
         ]
         others.append(req.full_untruncated_fill_ids[: req.prefix_len])
-        held = victim.seqlen - 1  # the last token is not computed yet
-        shared = min(longest_shared(victim.full_untruncated_fill_ids, others), held)
-        return float(self._get_running_request_total_token_offset(victim) + held - shared)
+        gives: Req = victim.req
+        held = gives.seqlen - 1  # the last token is not computed yet
+        shared = min(longest_shared(gives.full_untruncated_fill_ids, others), held)
+        return float(victim.reserve + held - shared)
 
-    def _take_slot(self, victim: Req, reason: PreemptionReason) -> None:
-        batch = self.running_batch
-        index, count = batch.reqs.index(victim), len(batch.reqs)
-        self.memory_budget.total_offset -= self._get_running_request_total_token_offset(victim)
-        with self.admission.release():
-            batch.release_req(index, count - 1)
+    def _take_slot(self, victim: Victim, reason: PreemptionReason) -> None:
+        """Let ``victim`` give way: whole before the policy hears of it."""
+        batch, req = self.running_batch, victim.req
+        index, count = batch.reqs.index(req), len(batch.reqs)
+        self._release(index)
+        self.memory_budget.total_offset -= victim.reserve
+        self.preempt_list.append(req)
         batch.filter_batch(keep_indices=[i for i in range(count) if i != index])
         batch.batch_is_full = False  # else the next candidate preempts although a slot may be free
         self.req_states = None  # SGLang's forecast without a radix cache: made anew from who is left
-        self.preempt_list.append(victim)
-        self.admission.side.on_preempt(victim, victim.seqlen - 1 if self.admission.keeps_kv else 0, reason)
+        kept = req.seqlen - 1 if self.admission.keeps_kv else 0
+        self._ask(self.admission.side.on_preempt, req, kept, reason, otherwise=None)
+
+    def _release(self, index: int) -> None:
+        """Free slot and KV of a running request; where its KV cannot be kept, as SGLang does it."""
+        batch = self.running_batch
+        req, others = batch.reqs[index], len(batch.reqs) - 1
+        try:
+            with self.admission.release():
+                batch.release_req(index, others)
+        except Exception as error:
+            self.admission.fall_back("release_kv_cache", error)
+            if req.kv.holds_kv:
+                batch.release_req(index, others)
 
 
 def adder_class(base: type, admission: Admission) -> type:

@@ -1,9 +1,11 @@
 """The hooks in SGLang's scheduler processes: thin glue between its objects and `SchedulerSide`."""
 
 import copy
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
@@ -22,15 +24,24 @@ from laps_sd.serving.engine import (
     SpeculationOptions,
     TreeCache,
 )
-from laps_sd.serving.flags import META_KEY, POLICY, STATE_KEY
+from laps_sd.serving.failure_log import FailureLog
+from laps_sd.serving.flags import DISABLE_ENV, META_KEY, POLICY, STATE_KEY
+from laps_sd.serving.hooks.agreement import all_ranks_fail, shared_store
+from laps_sd.serving.hooks.guard import guarded
 from laps_sd.serving.hooks.prefill_adder import Admission, adder_class
 from laps_sd.serving.hooks.registration import Hooks, register_hooks, require_hooks
 from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.requests.exchange import ResponseFields, detach
-from laps_sd.serving.requests.scheduler_side import SchedulerSide
+from laps_sd.serving.requests.scheduler_side import SchedulerRequest, SchedulerSide
 from laps_sd.serving.requests.step_clock import ASSUMED, StepClock
+from laps_sd.serving.termination.refuse import refuse
+
+logger = logging.getLogger(__name__)
+
+#: Hooks of a server that starts: without them it must not.
+STARTING = frozenset({"_validate_and_adjust_policy", "init_schedule_policy", "get_output_streamer_class"})
 
 if TYPE_CHECKING:
     from laps_sd.serving.engine import OutputStreamer as _StreamerBase
@@ -44,6 +55,8 @@ class Active:
 
     Attributes
     ----------
+    scheduler : Scheduler
+        SGLang's own.
     side : SchedulerSide
         The policy and our records of the requests.
     clock : StepClock
@@ -56,6 +69,7 @@ class Active:
         The class of an admission round, made when SGLang first asks.
     """
 
+    scheduler: Scheduler
     side: SchedulerSide
     clock: StepClock
     admission: Admission
@@ -70,14 +84,18 @@ class SchedulerHooks:
     ----------
     active : Active or None
         None where laps-sd does not rank.
+    stood_down : str or None
+        The hook whose failure made SGLang schedule by itself, for good.
     table : mapping
         Every hook by the name of the function that it hooks.
     """
 
     def __init__(self) -> None:
         self.active: Active | None = None
-        # Kept here because a method is a new object each time it is looked up, and SGLang's chain is searched by it.
-        self.table: Hooks = {
+        self.stood_down: str | None = None
+        self._unsorted = False
+        self._later_failures = FailureLog(logger, "a hook failed again after the server went back to fcfs")
+        hooks: dict[str, Callable[..., object]] = {
             "_validate_and_adjust_policy": self.validate_policy,
             "calc_priority": self.calc_priority,
             "init_schedule_policy": self.init_schedule_policy,
@@ -91,10 +109,46 @@ class SchedulerHooks:
             "_get_decode_retraction_order": self.retraction_order,
             "release_kv_cache": self.release_kv_cache,
         }
+        # Kept here because a method is a new object each time it is looked up, and SGLang's chain is searched by it.
+        self.table: Hooks = guarded(SCHEDULER_TARGETS, hooks, self.fall_back, STARTING)
 
     def register(self) -> None:
         """Register every hook; SGLang applies them when it has executed all plugins."""
         register_hooks(SCHEDULER_TARGETS, self.table)
+
+    # --- when a hook fails ------------------------------------------------------------------------------------
+
+    def fall_back(self, name: str, error: Exception) -> None:
+        """Let SGLang schedule by itself from now on, because a hook raised; never raises.
+
+        Ends the server where several ranks decide together and not all of them failed: they would go on with
+        different batches and wait for each other for ever.
+        """
+        active = self.active
+        if active is None:
+            self._later_failures.note(error)
+            return
+        logger.error(
+            "laps-sd: the hook %s failed (%s: %s); this server schedules with fcfs and records nothing from now on",
+            name, type(error).__name__, error, exc_info=error,
+        )  # fmt: skip
+        note = f"{name}, {type(error).__name__}, round {active.side.policy.now}"
+        if not all_ranks_fail(note, get_parallel(), shared_store):
+            refuse(
+                f"the hook {name} failed on one tensor-parallel rank and not on the others ({type(error).__name__}: "
+                f"{error}); ranks that decide apart would wait for each other for ever, so this server ends: restart "
+                f"it, with {DISABLE_ENV}=1 to serve without laps-sd"
+            )
+        self._stand_down(name)
+
+    def _stand_down(self, name: str) -> None:
+        active, self.active = self.active, None
+        if active is None:
+            return
+        self.stood_down, self._unsorted = name, True
+        active.admission.active = False  # for the admission round that may be under way
+        active.scheduler.enable_priority_preemption = False  # SGLang's own would compare priorities that are None
+        active.side.stand_down(name)
 
     # --- when the process starts ------------------------------------------------------------------------------
 
@@ -112,6 +166,7 @@ class SchedulerHooks:
         launch = Launch.from_environment()
         if scheduler.schedule_policy != POLICY or launch is None:
             return
+        self.stood_down, self._unsorted = None, False
         config = launch.config
         spec: SpeculationOptions = get_spec()
         parallel: ParallelOptions = get_parallel()
@@ -128,9 +183,15 @@ class SchedulerHooks:
         several = parallel.tp_size > 1  # whose clocks differ, and who must decide alike
         tree = scheduler.tree_cache
         self.active = Active(
+            scheduler,
             side,
             StepClock(launch.cost or (ASSUMED if several else None)),
-            Admission(side, config, can_keep_kv=tree.supports_prefix_sharing() and not tree.supports_mamba()),
+            Admission(
+                side,
+                config,
+                can_keep_kv=tree.supports_prefix_sharing() and not tree.supports_mamba(),
+                fall_back=self.fall_back,
+            ),
             config.policy_name,
         )
         # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
@@ -138,7 +199,9 @@ class SchedulerHooks:
 
     def get_internal_state(self, result: InternalState, _scheduler: Scheduler, _recv_req: object) -> None:
         """Run after ``Scheduler.get_internal_state``: ``/server_info`` says which policy ranks here."""
-        if self.active is not None:
+        if self.stood_down is not None:
+            result.internal_state[STATE_KEY] = {"policy": "fcfs", "failed_hook": self.stood_down}
+        elif self.active is not None:
             result.internal_state[STATE_KEY] = {"policy": self.active.policy_name}
 
     def get_prefill_adder_class(self, result: type, _scheduler: Scheduler) -> type | None:
@@ -160,7 +223,7 @@ class SchedulerHooks:
         self, original: Callable[..., Req], scheduler: Scheduler, recv_req: object, *args: object, **kwargs: object
     ) -> Req:
         """Wrap ``Scheduler._create_generation_req``: take our numbers off before the request is made."""
-        if self.active is None:
+        if self.active is None and self.stood_down is None:
             return original(scheduler, recv_req, *args, **kwargs)
         # Requests of one batch may share their parameters, so the numbers are taken off a copy.
         params = cast(SamplingParams, copy.copy(kwargs["sampling_params"] if "sampling_params" in kwargs else args[3]))
@@ -169,8 +232,11 @@ class SchedulerHooks:
             kwargs["sampling_params"] = params
         else:
             args = (*args[:3], params, *args[4:])
+        if attachment.fallen_back:  # said with the request, so all ranks see it here
+            self._stand_down("of the tokenizer process")
         req = original(scheduler, recv_req, *args, **kwargs)
-        self.active.side.on_received(req, attachment)
+        if self.active is not None:
+            self.active.side.on_received(req, attachment)
         return req
 
     def calc_priority(
@@ -178,11 +244,18 @@ class SchedulerHooks:
     ) -> None:
         """Run after ``SchedulePolicy.calc_priority``."""
         if self.active is not None:
+            count = len(waiting_queue)
             self.active.side.rank(waiting_queue)
+            if len(waiting_queue) != count:
+                raise ValueError(f"a ranking that makes {len(waiting_queue)} requests of {count}")
+        elif self._unsorted:  # what our order left behind, once: by arrival, and new ones join at the end
+            self._unsorted = False
+            waiting_queue.sort(key=arrival_of)
 
     def abort_on_queued_limit(self, original: Callable[..., bool], scheduler: Scheduler, recv_req: Req) -> bool:
         """Wrap ``Scheduler._abort_on_queued_limit``: only new requests count against the limit."""
-        if self.active is not None and recv_req.retraction_count > 0:
+        ours = self.active is not None or self.stood_down is not None
+        if ours and recv_req.retraction_count > 0:
             return False
         return original(scheduler, recv_req)
 
@@ -219,7 +292,12 @@ class SchedulerHooks:
 
     def retraction_order(self, original: Callable[..., list[int]], reqs: list[Req]) -> list[int]:
         """Wrap ``ScheduleBatch._get_decode_retraction_order``."""
-        return original(reqs) if self.active is None else self.active.side.keep_order(reqs)
+        if self.active is None:
+            return original(reqs)
+        order = self.active.side.keep_order(reqs)
+        if sorted(order) != list(range(len(reqs))):  # SGLang would retract a request twice, or one that is not there
+            raise ValueError(f"an order of {len(reqs)} requests that names {order}")
+        return order
 
     def release_kv_cache(
         self, original: Callable[..., None], req: Req, tree_cache: TreeCache, *, checkpoint: bool
@@ -239,19 +317,30 @@ class FieldsStreamer(_StreamerBase):
     def build_additional_customized_info(self, reqs: list[Req]) -> dict[str, list[object]]:
         """Add the fields of those that finished to what SGLang sends for each of ``reqs``."""
         info = super().build_additional_customized_info(reqs)
-        # What failed before it was made a request of the scheduler (multimodal receiver) never passed us.
-        ours = [req.finished() and hasattr(req, "laps_sd") for req in reqs]
         active = self.hooks.active
-        if active is not None and any(ours):
-            info[META_KEY] = [
-                finished_fields(active.side, req) if mine else [] for req, mine in zip(reqs, ours, strict=True)
-            ]
+        if active is None:
+            return info
+        try:
+            # What failed before it was made a request of the scheduler (multimodal receiver) never passed us.
+            ours = [req.finished() and hasattr(req, "laps_sd") for req in reqs]
+            if any(ours):
+                info[META_KEY] = [
+                    finished_fields(active.side, req) if mine else [] for req, mine in zip(reqs, ours, strict=True)
+                ]
+        except Exception as error:
+            self.hooks.fall_back("build_additional_customized_info", error)
         return info
 
 
 def finished_fields(side: SchedulerSide, req: Req) -> list[ResponseFields]:
     """Return what SGLang carries to the tokenizer process for a finished request: a list of one."""
     return [side.on_finish(req, cut=req.finished_reason.to_json()["type"] != "stop")]
+
+
+def arrival_of(req: Req) -> float:
+    """Place of a request in the order of arrival; those that came after the hooks stood down stay behind."""
+    ours: SchedulerRequest | None = vars(req).get("laps_sd")
+    return inf if ours is None else ours.arrival
 
 
 def in_flight(scheduler: Scheduler) -> list[Req]:

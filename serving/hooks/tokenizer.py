@@ -1,6 +1,7 @@
 """The hooks in the process that tokenizes: predict once per request, and give the outcome back with the answer."""
 
 import atexit
+import logging
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -23,14 +24,20 @@ from laps_sd.serving.engine import (
     TokenizedRequest,
     TokenizerManager,
 )
+from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.flags import META_KEY
+from laps_sd.serving.hooks.guard import guarded
 from laps_sd.serving.hooks.registration import Hooks, apply_hooks, register_hooks, require_hooks
 from laps_sd.serving.hooks.targets import TOKENIZER_TARGETS
 from laps_sd.serving.launch import Launch, load_bundle
 from laps_sd.serving.metrics import TokenizerMetrics
-from laps_sd.serving.requests.exchange import ResponseFields
+from laps_sd.serving.requests.exchange import Attachment, ResponseFields, attach
 from laps_sd.serving.requests.record import ServerFacts
 from laps_sd.serving.requests.tokenizer_side import TokenizerSide
+
+logger = logging.getLogger(__name__)
+
+FALLEN_BACK = Attachment(fallen_back=True)
 
 
 class TokenizerHooks:
@@ -40,17 +47,23 @@ class TokenizerHooks:
     ----------
     side : TokenizerSide or None
         Predicts, and closes the loop when a request ends.
+    stood_down : str or None
+        The hook whose failure ended that, for good.
     table : mapping
         Every hook by the name of the function that it hooks.
     """
 
     def __init__(self) -> None:
         self.side: TokenizerSide | None = None
-        # Kept here because a method is a new object each time it is looked up, and SGLang's chain is searched by it.
-        self.table: Hooks = {
+        self.stood_down: str | None = None
+        self._hooked = False
+        self._later_failures = FailureLog(logger, "a hook failed again after the server went back to fcfs")
+        hooks: dict[str, Callable[..., object]] = {
             "_create_tokenized_object": self.create_tokenized_object,
             "update_request_meta_info": self.update_request_meta_info,
         }
+        # Kept here because a method is a new object each time it is looked up, and SGLang's chain is searched by it.
+        self.table: Hooks = guarded(TOKENIZER_TARGETS, hooks, self.fall_back)
 
     def install(self, launch: Launch, args: Namespace) -> Launch:
         """Load the bundle and hook this process; return the options completed by what the bundle was fitted with.
@@ -59,14 +72,30 @@ class TokenizerHooks:
         """
         bundle = None if launch.bundle is None else load_bundle(launch.bundle)
         launch = with_fitted_posterior(launch, bundle, args)
-        first = self.side is None
-        self.side = TokenizerSide(bundle, launch, server_facts, server_metrics)
+        self.side, self.stood_down = TokenizerSide(bundle, launch, server_facts, server_metrics), None
         atexit.register(self.side.close)
-        if first:
+        if not self._hooked:
+            self._hooked = True
             register_hooks(TOKENIZER_TARGETS, self.table)
             apply_hooks()
         require_hooks(TOKENIZER_TARGETS, self.table)
         return launch
+
+    def fall_back(self, name: str, error: Exception) -> None:
+        """Predict and record nothing from now on, because a hook raised; never raises.
+
+        Every request that comes tells the scheduler processes to schedule with fcfs.
+        """
+        side, self.side = self.side, None
+        if side is None:
+            self._later_failures.note(error)
+            return
+        self.stood_down = name
+        logger.error(
+            "laps-sd: the hook %s failed (%s: %s); this server schedules with fcfs and records nothing from now on",
+            name, type(error).__name__, error, exc_info=error,
+        )  # fmt: skip
+        side.stand_down(name)
 
     def create_tokenized_object(
         self,
@@ -79,12 +108,20 @@ class TokenizerHooks:
         **_named: object,
     ) -> None:
         """Run after ``TokenizerManager._create_tokenized_object``; SGLang's health checks are nobody's workload."""
-        if self.side is None or not isinstance(obj, GenerateReqInput):
+        if not isinstance(obj, GenerateReqInput):
             return
-        if is_health_check_generate_req(obj):  # told by the rid alone, which any client may choose
-            self.side.pass_by(tokenized)
-        else:
-            self.side.on_tokenized(tokenized, manager.tokenizer, obj, input_text, input_ids)
+        if self.side is None:
+            if self.stood_down is not None:
+                attach(tokenized.sampling_params, FALLEN_BACK)
+            return
+        try:
+            if is_health_check_generate_req(obj):  # told by the rid alone, which any client may choose
+                self.side.pass_by(tokenized)
+            else:
+                self.side.on_tokenized(tokenized, manager.tokenizer, obj, input_text, input_ids)
+        except Exception:
+            attach(tokenized.sampling_params, FALLEN_BACK)  # in place of what is half done, or what a client forged
+            raise
 
     def update_request_meta_info(
         self,

@@ -26,11 +26,15 @@ class Attachment:
         The client's hint; higher goes first.
     hinted : bool
         The predicted length is the client's hint too.
+    fallen_back : bool
+        A hook of the tokenizer process failed: schedule with fcfs from this request on. All ranks see it with the same
+        request.
     """
 
     prediction: Prediction | None = None
     priority: int = 0
     hinted: bool = False
+    fallen_back: bool = False
 
 
 class Measurements(TypedDict, total=False):
@@ -90,6 +94,8 @@ def attach(sampling_params: SamplingParams, attachment: Attachment) -> bool:
         wire["priority"] = attachment.priority
     if attachment.hinted:
         wire["hinted"] = True
+    if attachment.fallen_back:
+        wire["fallen_back"] = True
     sampling_params.custom_params = {**(own or {}), WIRE_KEY: wire}
     return True
 
@@ -116,4 +122,4 @@ def read_wire(wire: object) -> Attachment:
         prediction = Prediction.from_wire(wire) if "edges" in wire else None
     except ValueError:
         prediction = None
-    return Attachment(prediction, priority, wire.get("hinted") is True)
+    return Attachment(prediction, priority, wire.get("hinted") is True, wire.get("fallen_back") is True)

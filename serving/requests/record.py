@@ -16,8 +16,8 @@ from laps_sd.data.records.writing import to_json_line
 from laps_sd.errors import InputError
 from laps_sd.serving.config import RecordConfig
 from laps_sd.serving.engine import MetaInfo
+from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.requests.exchange import Measurements
-from laps_sd.serving.requests.failure_log import FailureLog
 from laps_sd.serving.requests.trace_file import TraceFile
 
 logger = logging.getLogger(__name__)

@@ -224,6 +224,14 @@ class SchedulerSide:
         phases = {"waiting": list(self._waiting.values()), "running": list(self._running.values())}
         metrics.show(phases, self.policy)
 
+    def stand_down(self, hook: str) -> None:
+        """Our hook of this name failed, and the policy is asked no more: forget every request, and say so."""
+        self._waiting.clear()
+        self._running.clear()
+        self._missed.clear()
+        if self._metrics is not None:
+            self._metrics.fell_back(hook)
+
     # --- questions --------------------------------------------------------------------------------------------
 
     def plans_by_prediction(self, req: Req) -> bool:

@@ -10,11 +10,11 @@ from laps_sd.data import PromptRequest, canonical
 from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.scheduler import Prediction
 from laps_sd.serving.engine import FinishReason, MetaInfo, ReceivedRequest, SamplingParams, TokenizedRequest
+from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.flags import META_KEY
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import TokenizerMetrics
 from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields, attach
-from laps_sd.serving.requests.failure_log import FailureLog
 from laps_sd.serving.requests.hints import Hints, apply_hints, read_hints
 from laps_sd.serving.requests.predicting import Bundle, TimedPredictor
 from laps_sd.serving.requests.record import Recorder, ServerFacts, finished_record
@@ -137,6 +137,11 @@ class TokenizerSide:
         except Exception as error:
             self._count_unrecorded(1)
             self._unrecorded.note(error)
+
+    def stand_down(self, hook: str) -> None:
+        """Our hook of this name failed, and nobody is told of requests any more: say so."""
+        if self._metrics is not None:
+            self._metrics.fell_back(hook)
 
     def close(self) -> None:
         """Write what is still to be recorded."""

@@ -13,7 +13,7 @@ import pytest
 
 from laps_sd.scheduler import CostModel, Prediction, SurvivalCurve
 from laps_sd.serving.config import ServingConfig
-from laps_sd.serving.flags import ACTIVE_ENV, WIRE_KEY
+from laps_sd.serving.flags import ACTIVE_ENV, META_KEY, WIRE_KEY
 from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS, Target
 from laps_sd.serving.launch import Launch
 
@@ -21,6 +21,13 @@ VOCABULARY = 90
 
 #: Nothing is charged; else the cost is learned from how long a test's own steps take.
 FREE = CostModel.unit()
+
+
+class PlainStreamer:
+    """What our streamer adds to."""
+
+    def build_additional_customized_info(self, reqs: list[Any]) -> dict[str, list[Any]]:
+        return {}
 
 
 class Engine:
@@ -95,6 +102,7 @@ class Engine:
         )  # fmt: skip
         self.scheduler.init_schedule_policy()
         self.running = self.scheduler.running_batch = ScheduleBatch(reqs=[])
+        self.streamer = hooks.get_output_streamer_class(PlainStreamer, self.scheduler)()
         self.finished: list[Any] = []
         self.aborted: list[str] = []
 
@@ -184,7 +192,7 @@ class Engine:
     def _decode(self, batch: Any) -> None:
         tokens = [[self._next(req)] for req in batch.reqs]
         result = SimpleNamespace(num_correct_drafts_per_req_cpu=None, speculative_num_draft_tokens=None)
-        self.hooks.normalize_decode_outputs((tokens, None), None, batch=batch, result=result)
+        self.hooks.table["_normalize_decode_outputs"]((tokens, None), None, batch=batch, result=result)
         for req in batch.reqs:
             self._append(req)
         batch.filter_batch()
@@ -205,8 +213,8 @@ class Engine:
             req.update_finish_state()
         if req.finished():
             release_kv_cache(req, self.tree, checkpoint=True)
-            cut = req.finished_reason.to_json()["type"] != "stop"
-            req.fields = self.hooks.active.side.on_finish(req, cut=cut)
+            sent = self.streamer.build_additional_customized_info([req])
+            req.fields = sent[META_KEY][0][0] if sent else None
             self.finished.append(req)
 
     @staticmethod

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from laps_sd.serving.requests.failure_log import EVERY, FailureLog
+from laps_sd.serving.failure_log import EVERY, FailureLog
 
 
 def failing(log: FailureLog, where: str, error: type[Exception] = ValueError) -> None:
