@@ -45,7 +45,11 @@ def test_links_lead_to_files(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_commands_that_are_shown_exist(page):
     known = {verb.removesuffix("_") for verb in VERBS}
-    shown = set(re.findall(r"^\s*(?:\$ )?laps-sd ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+    text = page.read_text(encoding="utf-8")
+    blocks = "\n".join(
+        [*re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL), *re.findall(r"^ {4}.*", text, re.M)]
+    )
+    shown = set(re.findall(r"^\s*(?:\$ )?laps-sd ([a-z]+)", blocks, re.MULTILINE))
     assert shown <= known
 
 
