@@ -5,13 +5,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import laps_sd
-from laps_sd.data import PromptRequest, RequestRecord, group_names
+from laps_sd.data import PromptRequest, RequestRecord, group_names, group_of
 from laps_sd.errors import InputError
 from laps_sd.extensions import ACCEPTANCE_PREDICTORS, PREDICTORS
 from laps_sd.predictors.acceptance.base import acceptance_predictor
@@ -21,7 +22,10 @@ from laps_sd.predictors.features.encoder import default_encoder
 from laps_sd.predictors.fingerprint import fingerprint
 from laps_sd.predictors.length.curves import length_predictor
 from laps_sd.predictors.length.estimator import RegisteredLength
-from laps_sd.predictors.rows import FitOptions
+from laps_sd.predictors.rows import MIN_ROWS, FitOptions
+
+#: How much more often than the usual prompt one may count.
+_MOST_REPEATS = 5
 
 
 def fit_bundle(
@@ -38,7 +42,8 @@ def fit_bundle(
     Parameters
     ----------
     records : sequence of RequestRecord
-        Requests; those without prompt text are left out.
+        Requests; those without prompt text are left out, and of a prompt that is repeated again and again some
+        (:func:`thinned`).
     features : str
         Registered feature set: ``lexical`` (microseconds per prompt), ``embedding`` (a frozen encoder, milliseconds)
         or another package's.
@@ -57,7 +62,8 @@ def fit_bundle(
         The records cannot train a model (no text, too few rows, no natural ending), or a name is not registered.
     """
     needs_encoder, prior = reads_encoder(features, predictor), acceptance_predictor(acceptance)
-    rows = usable(records)
+    everything = usable(records)
+    rows = thinned(everything)
     requests = [PromptRequest.from_record(r) for r in rows]
     groups = group_names(rows)
     length = RegisteredLength(predictor, features, encoder, seed).fit(
@@ -79,7 +85,12 @@ def fit_bundle(
         "encoder": Path(encoder or default_encoder()).name if needs_encoder else None,
         "seed": seed,
         "prompt": "last user turn, without chat template (laps_sd.data.canonical_prompt)",
-        "training": {"n": len(rows), "n_censored": sum(r.censored for r in rows), "fingerprint": fingerprint(rows)},
+        "training": {
+            "n": len(everything),
+            "n_fitted": len(rows),
+            "n_censored": sum(r.censored for r in everything),
+            "fingerprint": fingerprint(everything),
+        },
     }
     return PredictorBundle(length.model_, fitted, manifest)
 
@@ -101,6 +112,38 @@ def usable(records: Sequence[RequestRecord]) -> list[RequestRecord]:
     if records and not rows:
         raise InputError("no record carries its prompt text, which the predictors read; collect with prompts kept")
     return rows
+
+
+def thinned(records: Sequence[RequestRecord]) -> list[RequestRecord]:
+    """Return records in which no prompt counts more than five times as often as the usual one.
+
+    A health probe that is sent 480 times beside 120 other requests would decide the pooled curve and the calibration of
+    all of them. Of the records of one prompt (numbers in it aside) at most five times the median number of records of a
+    prompt are kept: those at evenly spaced ranks of the length.
+
+    Parameters
+    ----------
+    records : sequence of RequestRecord
+        With prompt text.
+
+    Returns
+    -------
+    list of RequestRecord
+        In their order.
+    """
+    places: dict[str, list[int]] = {}
+    for i, record in enumerate(records):
+        places.setdefault(group_of(record.replace(group=None)), []).append(i)
+    usual = float(np.median([len(same) for same in places.values()])) if places else 1.0
+    kept: list[int] = []
+    for same in places.values():
+        count = min(len(same), ceil(_MOST_REPEATS * usual))
+        ranked = sorted(same, key=lambda i: (records[i].output_tokens, i))
+        kept += [ranked[round(place)] for place in np.linspace(0, len(same) - 1, count)]
+    chosen = [records[i] for i in sorted(kept)]
+    if len(chosen) < MIN_ROWS or all(r.censored for r in chosen):
+        return list(records)
+    return chosen
 
 
 def reads_encoder(features: str, predictor: str) -> bool:

@@ -12,7 +12,7 @@ import laps_sd
 from laps_sd.data import RequestRecord, split
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle, fit_bundle
-from laps_sd.predictors.fit import usable
+from laps_sd.predictors.fit import thinned, usable
 from laps_sd.predictors.rows import MIN_ROWS
 from laps_sd.predictors.store import check_target
 from laps_sd.training.checks import check_model, check_names
@@ -121,7 +121,8 @@ def train(
     tell("read")
     records = usable(read_data(data))
     _check(records)
-    fitted, held_out = split(records, _VALIDATION_SHARE, seed)
+    fitted, rest = split(records, _VALIDATION_SHARE, seed, of_groups=True)
+    held_out = thinned(rest)  # a prompt that is repeated again and again would be all that is measured
     options = {"features": features, "predictor": predictor, "acceptance": acceptance, "encoder": encoder, "seed": seed}
     with tracking(tracking_uri) as mlflow, logged_run(mlflow, experiment, f"train {target.name}") as run:
         mlflow.log_params({"kind": "train", **options, "laps_sd": laps_sd.__version__})

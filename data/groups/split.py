@@ -106,9 +106,19 @@ def fold_rows(labels: NDArray[np.int64], k: int, seed: int) -> list[NDArray[np.i
 
 
 def split(
-    records: Sequence[RequestRecord], test_share: float, seed: int
+    records: Sequence[RequestRecord], test_share: float, seed: int, *, of_groups: bool = False
 ) -> tuple[list[RequestRecord], list[RequestRecord]]:
-    """Split into (train, test), whole groups only, with about ``test_share`` of the rows in test and none empty.
+    """Split into (train, test), whole groups only and none empty.
+
+    Parameters
+    ----------
+    records : sequence of RequestRecord
+    test_share : float
+        Share of the rows in test, as nearly as groups allow.
+    seed : int
+        Decides which groups are in test.
+    of_groups : bool
+        Take the share of the groups instead: one large group then counts as one.
 
     Raises
     ------
@@ -122,7 +132,9 @@ def split(
     if sizes.size < 2:
         raise InputError(f"a split needs at least two groups of prompts; there are {sizes.size}")
     in_test = np.zeros(sizes.size, dtype=bool)
-    wanted, taken = test_share * len(records), 0
+    if of_groups:
+        sizes = np.ones_like(sizes)
+    wanted, taken = test_share * int(sizes.sum()), 0
     for group in np.random.default_rng(seed).permutation(sizes.size):
         # Take a group only when that brings the share nearer: one large group must not swallow the training rows.
         if abs(taken + sizes[group] - wanted) < abs(taken - wanted):
