@@ -76,6 +76,10 @@ def tracking(tracking_uri: str | None) -> Iterator[Any]:
         raise
     except (mlflow.exceptions.MlflowException, ConnectionError) as error:
         raise WorkError(f"the MLflow store {without_password(uri)} failed: {_why(error, uri)}") from error
+    except OSError as error:
+        if not type(error).__module__.startswith("requests"):  # a file of ours, not an answer of the artifact server
+            raise
+        raise WorkError(f"the artifacts of {without_password(uri)} failed: {_why(error, uri)}") from error
     finally:
         mlflow.set_tracking_uri(before)
         mlflow.set_registry_uri(registry)
@@ -116,7 +120,11 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _why(error: BaseException, uri: str) -> str:
-    text = first_line(error).replace(uri, without_password(uri)).split(". ")[0]
+    return network_words(first_line(error).replace(uri, without_password(uri)).split(". ")[0])
+
+
+def network_words(text: str) -> str:
+    """Return what a network's failure comes down to, or ``text`` where it is something else."""
     return next((words for sign, words in _NETWORK.items() if sign in text), text)
 
 
