@@ -65,6 +65,7 @@ def proxy(server) -> Iterator[str]:
     threading.Thread(target=front.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{front.server_address[1]}"
     front.shutdown()
+    front.server_close()
 
 
 class TestAFolderOfThisMachine:
@@ -110,6 +111,7 @@ class TestAnArtifactServer:
         with pytest.raises(WorkError, match=rf"registered, but its files cannot be read from .*{mode}"):
             resolve_bundle("models:/lengths@champion", proxy)
 
+    @pytest.mark.slow
     def test_that_takes_nothing_fails_the_training_in_one_sentence(self, proxy, trace, tmp_path):
         Proxy.mode = "500"
         with pytest.raises(WorkError, match=r"(store|artifacts of) http://127.0.0.1:\d+ failed: "):
