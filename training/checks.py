@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +91,9 @@ def check_fingerprint(bundle: PredictorBundle, records: Sequence[RequestRecord])
         The records cannot be compared with it.
     """
     try:
-        shift(bundle.manifest["training"]["fingerprint"], records[:1])
+        found = shift(bundle.manifest["training"]["fingerprint"], records[:1])
+        if not all(isfinite(index) for index in found["features"].values()):
+            raise ValueError("shares below 0")
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"the bundle is damaged (no fingerprint of its training data in its manifest: {error!r}); train it again"
