@@ -252,6 +252,7 @@ def test_a_header_that_asks_for_more_than_there_is_takes_no_memory(folder):
     ("name", "change", "reason"),
     [
         ("edges", lambda a: a[::-1].copy(), "its edges are not"),
+        ("edges", lambda a: np.r_[a[:-1], np.iinfo(np.int64).min, a[-1]], "its edges are not"),
         ("edges", lambda a: a.astype(float), "expected"),
         ("edges", lambda a: np.arange(500), "its edges are not"),
         ("offset", lambda a: a * np.nan, "not a finite number"),
@@ -274,6 +275,14 @@ def test_arrays_that_would_fail_every_prediction_are_refused(folder, name, chang
     arrays[name] = change(arrays[name])
     resealed(folder, "length.npz", saved(arrays))
     with pytest.raises(InputError, match=reason):
+        PredictorBundle.load(folder)
+
+
+@pytest.mark.parametrize(("name", "value"), [("mean", "true"), ("mean", '"2"'), ("mean", "0.5"), ("strength", "-1")])
+def test_a_prior_out_of_bounds_is_refused(folder, name, value):
+    text = (folder / "acceptance.json").read_text()
+    resealed(folder, "acceptance.json", re.sub(rf'"{name}": [\d.]+', f'"{name}": {value}', text).encode())
+    with pytest.raises(InputError, match=f"its {name} is not a number from"):
         PredictorBundle.load(folder)
 
 

@@ -33,7 +33,7 @@ fuzz = settings(
 
 
 @pytest.fixture(scope="module")
-def good(records, tmp_path_factory) -> Path:
+def bundles(records, tmp_path_factory) -> dict[str, Path]:
     rows = []
     for i, record in enumerate(records[:120]):
         tokens = 1 + len(record.prompt.split()) % 4  # acceptance follows the prompt, so that its kernel is kept
@@ -44,7 +44,14 @@ def good(records, tmp_path_factory) -> Path:
                 draft="ngram", max_correct_drafts=3, output_tokens=170 + i, correct_drafts_histogram=histogram, **steps
             )
         )
-    return fit_bundle(rows).save(tmp_path_factory.mktemp("fuzz") / "good")
+    folder = tmp_path_factory.mktemp("fuzz")
+    kinds = ("hazard", "prompt_length")
+    return {kind: fit_bundle(rows, predictor=kind).save(folder / kind) for kind in kinds}
+
+
+@pytest.fixture(scope="module", params=["hazard", "prompt_length"])
+def good(request, bundles) -> Path:
+    return bundles[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +125,9 @@ WORDS = st.integers(-20, 20).map(str) | st.sampled_from(
 
 @fuzz
 @given(data=st.data())
-def test_changed_trees(good, place, data):
-    lines = (good / "length.trees.txt").read_text().split("\n")
+def test_changed_trees(bundles, place, data):
+    good, name = bundles["hazard"], "length.trees.txt"
+    lines = (good / name).read_text().split("\n")
     end = lines.index("end of trees")
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, min(end, len(lines) - 1)))
@@ -135,7 +143,7 @@ def test_changed_trees(good, place, data):
                 lines.insert(at, lines[at])
             case "move":
                 lines.insert(data.draw(st.integers(0, end - 1)), lines.pop(at))
-    survives(good, place, "length.trees.txt", "\n".join(lines).encode())
+    survives(good, place, name, "\n".join(lines).encode())
 
 
 @fuzz
