@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from laps_sd.scheduler.posterior.base import AcceptancePosterior
 from laps_sd.scheduler.posterior.factory import make_posterior
@@ -94,6 +95,11 @@ class RequestState:
     def context_tokens(self) -> int:
         """Tokens whose KV entries it needs to go on: prompt and output so far."""
         return self.prompt_tokens + self.generated
+
+    @property
+    def tier(self) -> float:
+        """What goes before anything else in an order, lowest first: who ends at once, then the client's priority."""
+        return -inf if self.ending else -self.priority
 
     @property
     def limit_left(self) -> int:

@@ -5,7 +5,9 @@ first request holds the installed SGLang to them. What is not declared here cann
 does a test that reads the source of the hooks. No import of SGLang here, so that both sides of a request can use it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, TypeVar
@@ -77,6 +79,13 @@ class SamplingParams(Protocol):
     max_new_tokens: int
     temperature: float
     top_k: int
+    ignore_eos: bool
+    stop_strs: object
+    stop_regex_strs: object
+    frequency_penalty: float
+    presence_penalty: float
+    repetition_penalty: float
+    min_new_tokens: int
 
 
 @describes(
@@ -111,6 +120,7 @@ class TokenizerManager(Protocol):
     """SGLang's tokenizer process."""
 
     tokenizer: Tokenizer | None
+    rid_to_state: Mapping[str, RequestInTokenizer]
 
 
 class ReceivedRequest(Protocol):
@@ -119,11 +129,24 @@ class ReceivedRequest(Protocol):
     laps_sd: Any  # Any: a TokenizerRequest, whose module imports this one
 
 
-@describes("sglang.srt.managers.tokenizer_manager.ReqState", "find our record of a request that ended")
+@describes(
+    "sglang.srt.managers.tokenizer_manager.ReqState",
+    "find our record of a request that ended, and add our fields to one that was aborted",
+)
 class RequestInTokenizer(Protocol):
     """A request that the tokenizer process waits for."""
 
     obj: ReceivedRequest
+    out_list: list[dict[str, Any]]
+
+
+@describes("sglang.srt.managers.io_struct.AbortReq", "our fields travel in the reason of an abort")
+class Abort(Protocol):
+    """The scheduler tells the tokenizer process that a request is gone."""
+
+    rid: str
+    finished_reason: dict[str, str | int | list[int] | None] | None
+    abort_message: str | None
 
 
 # --- a request in the scheduler process --------------------------------------------------------------------------
@@ -168,12 +191,23 @@ class Req(Protocol):
     num_matched_prefix_tokens: int
     seqlen: int
     finished_reason: FinishedReason
+    to_finish: FinishedReason | None
+    output_ids_through_stop: Sequence[int]
     time_stats: TimeStats
     kv: RequestKv
     beam_group: object
     session: object
+    session_generation: int | None
+    grammar: object
+    return_hidden_states: bool | str
+    return_routed_experts: bool
+    return_indexer_topk: bool
+    custom_logit_processor: str | None
+    multimodal_inputs: object
     input_embeds: object
-    last_node: object
+    positional_embed_overrides: object
+    token_type_ids: object
+    last_node: object  # a node of the prefix cache, or its number in the unified one
     best_match_node: object
 
     def finished(self) -> bool:
@@ -185,6 +219,74 @@ class Req(Protocol):
         raise NotImplementedError
 
 
+# --- requests that run together ----------------------------------------------------------------------------------
+
+
+@describes("sglang.srt.sampling.penaltylib.BatchedFrequencyPenalizer", "count the answer so far of who resumes")
+class FrequencyPenalties(Protocol):
+    """How much each token loses for each time that it was said; a row for each request."""
+
+    frequency_penalties: Any  # a tensor
+    cumulated_frequency_penalties: Any  # a tensor
+
+
+@describes("sglang.srt.sampling.penaltylib.BatchedPresencePenalizer", "count the answer so far of who resumes")
+class PresencePenalties(Protocol):
+    """How much each token loses once it was said; a row for each request."""
+
+    presence_penalties: Any  # a tensor
+    cumulated_presence_penalties: Any  # a tensor
+
+
+@describes("sglang.srt.sampling.penaltylib.BatchedRepetitionPenalizer", "count the answer so far of who resumes")
+class RepetitionPenalties(Protocol):
+    """By how much each token is divided once it was said; a row for each request."""
+
+    repetition_penalties: Any  # a tensor
+    cumulated_repetition_penalties: Any  # a tensor
+
+
+@describes("sglang.srt.sampling.penaltylib.BatchedMinNewTokensPenalizer", "count the answer so far of who resumes")
+class LeastTokens(Protocol):
+    """How many tokens were said; a row for each request."""
+
+    len_output_tokens: Any  # a tensor
+
+
+@describes("sglang.srt.sampling.penaltylib.orchestrator._BatchedPenalizer", "skip what nobody in a batch asks for")
+class Penalizer(Protocol):
+    """One kind of penalty, for all requests of a batch."""
+
+    def is_prepared(self) -> bool:
+        """Whether it has tensors."""
+        raise NotImplementedError
+
+
+@describes("sglang.srt.sampling.penaltylib.BatchedPenalizerOrchestrator", "the penalties of a batch")
+class PenaltyOrchestrator(Protocol):
+    """All kinds of penalties of a batch."""
+
+    is_required: bool
+    device: str
+    penalizers: Mapping[type, Penalizer]
+
+
+@describes("sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo", "the penalties of a batch")
+class SamplingInfo(Protocol):
+    """How the next tokens of a batch are chosen."""
+
+    penalizer_orchestrator: PenaltyOrchestrator
+
+
+@describes("sglang.srt.speculative.spec_info.SpeculativeAlgorithm", "whether drafts are verified")
+class SpeculativeAlgorithm(Protocol):
+    """How a server drafts."""
+
+    def is_none(self) -> bool:
+        """Whether it does not."""
+        raise NotImplementedError
+
+
 @describes(
     "sglang.srt.managers.schedule_batch.ScheduleBatch", "which requests a step was for, and whether a slot is free"
 )
@@ -192,6 +294,10 @@ class Batch(Protocol):
     """Requests that run together."""
 
     reqs: list[Req]
+    decoding_reqs: list[Req] | None
+    sampling_info: SamplingInfo
+    spec_algorithm: SpeculativeAlgorithm
+    enable_overlap: bool
     extend_num_tokens: int | None
     after_idle_gap: bool
     batch_is_full: bool
@@ -214,9 +320,49 @@ class BatchResult(Protocol):
 
     num_correct_drafts_per_req_cpu: Sequence[int] | None
     speculative_num_draft_tokens: int | None
+    cap_lens: Any  # None, or a tensor: tokens verified of each request, where that differs
 
 
 # --- one admission round -----------------------------------------------------------------------------------------
+
+
+@describes("sglang.srt.mem_cache.radix_cache.TreeNode", "which part of a request's KV others hold too")
+class TreeNode(Protocol):
+    """A node of the prefix cache: some tokens, after those of its parent."""
+
+    parent: TreeNode | None
+    key: Sequence[int] | None
+
+
+@describes(
+    "sglang.srt.mem_cache.unified_cache.unified_tree_core_interface.TreePathNodeInfo", "the same in the unified cache"
+)
+class PathNode(Protocol):
+    """A node on the way from the root to another."""
+
+    node_id: int
+    path_end: int
+
+
+@describes(
+    "sglang.srt.mem_cache.unified_cache.unified_tree_core_interface.UnifiedTreeCoreInterface",
+    "which part of a request's KV others hold too",
+)
+class TreeCore(Protocol):
+    """The tree of the unified prefix cache."""
+
+    def collect_path_info(self, end_node_ids: Sequence[int]) -> Sequence[Sequence[PathNode]]:
+        """Nodes that each of some requests holds."""
+        raise NotImplementedError
+
+
+@describes(
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache", "the prefix cache that a server has by default"
+)
+class UnifiedTreeCache(Protocol):
+    """The unified prefix cache, whose nodes have numbers."""
+
+    tree_core: TreeCore
 
 
 @describes("sglang.srt.mem_cache.base_prefix_cache.BasePrefixCache", "can a preempted request's KV stay")
@@ -360,6 +506,27 @@ class ParallelOptions(Protocol):
     tp_size: int
     tp_rank: int
     attn_dp_size: int
+
+
+@describes("sglang.srt.arg_groups.fields.exec_.ExecDeterministic", "nobody is preempted where every bit counts")
+class DeterministicOptions(Protocol):
+    """Options of deterministic inference."""
+
+    enable_deterministic_inference: bool
+
+
+@describes("sglang.srt.arg_groups.fields.exec_.ExecFeatures", "nobody is preempted where answers are watermarked")
+class FeatureOptions(Protocol):
+    """Options of what requests may ask for."""
+
+    enable_watermark: bool
+
+
+class ExecutionOptions(Protocol):
+    """Options of how models run."""
+
+    deterministic: DeterministicOptions
+    features: FeatureOptions
 
 
 @describes("sglang.srt.arg_groups.fields.serving.Serving", "the model's name in predictions and records")

@@ -66,6 +66,12 @@ REFUSALS = (
         "diffusion models are scheduled by another loop that never asks the policy; use another --schedule-policy",
     ),
     Refusal(
+        "--speculative-algorithm UNO",
+        lambda a: (a.speculative_algorithm or "").upper() == "UNO",
+        "each of its steps emits two tokens that nobody drafted, which records and predictors would count as one; use "
+        "another algorithm or another --schedule-policy",
+    ),
+    Refusal(
         "--is-embedding",
         lambda a: bool(a.is_embedding),
         "embedding requests produce no tokens to schedule by; use another --schedule-policy",

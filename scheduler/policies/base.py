@@ -130,4 +130,4 @@ class Policy:
 
     def place(self, state: RequestState) -> None:
         """Compute the key anew: because the request arrived, ran, or was preempted."""
-        state.key = (-state.priority, 0, 0.0, state.arrival)
+        state.key = (state.tier, 0, 0.0, state.arrival)

@@ -8,7 +8,6 @@ a queue: shortest perceived service first, without preemption. What a request's 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Any
 
 from laps_sd.scheduler.policies.base import Policy, itself
@@ -132,7 +131,7 @@ class LapsSd(Policy):
         service, order = self._placing(state)
         state.queue = self.queues.of(service)
         # Who ends at once, then the client's priority, then who has waited too long.
-        tier = -inf if state.ending else -2 * state.priority - state.overdue
+        tier = 2 * state.tier - state.overdue
         if state.overdue:
             state.key = (tier, 0, float(state.deadline), state.arrival)
         else:

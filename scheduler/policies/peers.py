@@ -25,7 +25,7 @@ class PreemptivePolicy(Policy):
 
     def place(self, state: RequestState) -> None:
         state.perceived_service = self.score(state)
-        state.key = (-state.priority, 0, state.perceived_service, state.arrival)
+        state.key = (state.tier, 0, state.perceived_service, state.arrival)
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
         state.on_step(k, n, tokens)
@@ -47,7 +47,7 @@ class Hrrn(Policy):
     def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
         for s in map(state_of, waiting):
             ratio = (self.now - s.waiting_since) / max(s.prefill_tokens, 1)
-            s.key = (-s.priority, 0, -ratio, s.arrival)
+            s.key = (s.tier, 0, -ratio, s.arrival)
         super().rank(waiting, state_of)
 
 
@@ -94,7 +94,7 @@ class Mlfq(PreemptivePolicy):
     def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
         for s in map(state_of, waiting):
             if self.now - s.waiting_since >= self.starve:
-                s.key = (-s.priority, 0, 0.0, s.arrival)
+                s.key = (s.tier, 0, 0.0, s.arrival)
         super().rank(waiting, state_of)
 
 

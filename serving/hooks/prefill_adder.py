@@ -5,7 +5,8 @@ tokens are full it stops admitting before it would ask. So `preempt_to_schedule`
 `add_one_req` takes slots: when the candidate is in, or when those that give way make room for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.engine import Req
 from laps_sd.serving.hooks.guard import FallBack
+from laps_sd.serving.hooks.shared_kv import SharedKv, paths
 from laps_sd.serving.requests.scheduler_side import PreemptionReason, SchedulerSide
 
 _Answer = TypeVar("_Answer")
@@ -70,8 +72,9 @@ class Admission:
 
     def may_preempt(self, req: Req) -> bool:
         """Whether others may lose their slots to ``req``."""
-        # A beam search needs a slot for each beam, of which SGLang asks for one: one victim would not do.
-        return self.config.preemption.enabled and req.beam_group is None
+        # A beam search needs a slot for each beam, of which SGLang asks for one: one victim would not do. And nobody
+        # loses a slot to a request that is being aborted.
+        return self.config.preemption.enabled and req.beam_group is None and req.to_finish is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class PolicyAdder(_Base):
     admission: Admission
 
     _passed_over = 0
+    _shared_kv: SharedKv | None = None
     _offer: tuple[Req, Victim] | None = None  # a candidate, and who would give its slot to it
 
     def add_one_req(self, req: Req, has_chunked_req: bool, truncation_align_size: int | None) -> object:
@@ -167,6 +171,7 @@ class PolicyAdder(_Base):
     def _try(self, req: Req, has_chunked_req: bool, truncation_align_size: int | None) -> object:
         result = super().add_one_req(req, has_chunked_req, truncation_align_size)
         if self._is_in(req):
+            self._shared_kv = None
             self._ask(self.admission.side.on_admit, req, otherwise=None)
         return result
 
@@ -181,13 +186,7 @@ class PolicyAdder(_Base):
         return self.budget_state() is AddReqResult.CONTINUE and admission.side.may_pass(req)
 
     def _preemptible(self) -> list[Req]:
-        # A finished request may still be in the batch with its KV freed: taking it would free that twice.
-        # Beams, sessions and embedded inputs cannot resume where they were.
-        return [
-            r
-            for r in self.running_batch.reqs
-            if not r.finished() and r.beam_group is None and r.session is None and r.input_embeds is None
-        ]
+        return [r for r in self.running_batch.reqs if self.admission.side.may_lose_slot(r)]
 
     def _make_room(self, req: Req, giver: Victim | None, retry: Callable[[], object]) -> object:
         """Take slots until ``req`` is in, or until those that may give way no longer suffice."""
@@ -220,6 +219,8 @@ class PolicyAdder(_Base):
         """Return requests that together make room for ``req``, ``giver`` of its slot first; none if they cannot."""
         missing = self._need(req) - self.rem_total_tokens
         left, victims = self._preemptible(), list[Victim]()
+        stays: Set[int] = frozenset()
+        released: Counter[int] = Counter()
         victim = giver
         while victim is not None or missing >= 0:
             if victim is None and self.admission.config.preemption.when_kv_full:
@@ -227,8 +228,11 @@ class PolicyAdder(_Base):
             if victim is None:
                 return []
             left.remove(victim.req)
+            if not victims:
+                stays = {node for node, _ in paths(self.tree_cache, [req])[0]}
             victims.append(victim)
-            missing -= self._gain(victim, req, [v.req for v in victims])
+            released.update(self._kv().nodes(victim.req))
+            missing -= self._gain(victim, stays, released)
             victim = None
         return victims
 
@@ -238,16 +242,18 @@ class PolicyAdder(_Base):
         tokens += self.per_req_token_overhead + self._request_slot_reserve_for_req(req)
         return tokens + int(self._mamba_gap_budget_for_req(req, include_host_hit=True))
 
-    def _gain(self, victim: Victim, req: Req, victims: Sequence[Req]) -> float:
-        """Tokens that ``victim`` leaves: its reserve, and its KV without what somebody who stays shares."""
-        others = [
-            r.full_untruncated_fill_ids for r in (*self.running_batch.reqs, *self.can_run_list) if r not in victims
-        ]
-        others.append(req.full_untruncated_fill_ids[: req.prefix_len])
+    def _gain(self, victim: Victim, stays: Set[int], released: Mapping[int, int]) -> float:
+        """Return the tokens that ``victim`` leaves: its reserve, and its KV without what somebody who stays shares."""
         gives: Req = victim.req
         held = gives.seqlen - 1  # the last token is not computed yet
-        shared = min(longest_shared(gives.full_untruncated_fill_ids, others), held)
+        shared = min(self._kv().shared(gives, stays, released), held)
         return float(victim.reserve + held - shared)
+
+    def _kv(self) -> SharedKv:
+        """Return who holds which KV, kept until somebody gets or loses a slot: most rounds admit nobody."""
+        if self._shared_kv is None:
+            self._shared_kv = SharedKv(self.tree_cache, [*self.running_batch.reqs, *self.can_run_list])
+        return self._shared_kv
 
     def _take_slot(self, victim: Victim, reason: PreemptionReason) -> None:
         """Let ``victim`` give way: whole before the policy hears of it."""
@@ -256,6 +262,7 @@ class PolicyAdder(_Base):
         self._release(index)
         self.memory_budget.total_offset -= victim.reserve
         self.preempt_list.append(req)
+        self._shared_kv = None
         batch.filter_batch(keep_indices=[i for i in range(count) if i != index])
         batch.batch_is_full = False  # else the next candidate preempts although a slot may be free
         self.req_states = None  # SGLang's forecast without a radix cache: made anew from who is left
@@ -286,23 +293,3 @@ def adder_class(base: type, admission: Admission) -> type:
         What all rounds share.
     """
     return type("LapsPrefillAdder", (PolicyAdder, base), {"admission": admission})
-
-
-def longest_shared(ids: Sequence[int], others: Iterable[Sequence[int]]) -> int:
-    """Length of the longest prefix of ``ids`` that one of ``others`` has too; both arrays of one type.
-
-    The length is found by halving: comparing two slices of arrays costs no Python step per token.
-    """
-    best = 0
-    for other in others:
-        most = min(len(ids), len(other))
-        if best < most and ids[: best + 1] == other[: best + 1]:  # longer than the best so far: how much?
-            low, high = best + 1, most
-            while low < high:
-                middle = (low + high + 1) // 2
-                if ids[low:middle] == other[low:middle]:
-                    low = middle
-                else:
-                    high = middle - 1
-            best = low
-    return best

@@ -9,13 +9,15 @@ from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
-from sglang.srt.runtime_context import get_parallel, get_spec
+from sglang.srt.runtime_context import get_exec, get_parallel, get_spec
 
 from laps_sd.data.meta_info import most_correct_drafts
 from laps_sd.scheduler import make_policy
 from laps_sd.serving.engine import (
+    Abort,
     Batch,
     BatchResult,
+    ExecutionOptions,
     InternalState,
     ParallelOptions,
     Req,
@@ -28,12 +30,14 @@ from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.flags import DISABLE_ENV, META_KEY, POLICY, STATE_KEY
 from laps_sd.serving.hooks.agreement import all_ranks_fail, shared_store
 from laps_sd.serving.hooks.guard import guarded
+from laps_sd.serving.hooks.penalties import restore_penalties
 from laps_sd.serving.hooks.prefill_adder import Admission, adder_class
 from laps_sd.serving.hooks.registration import Hooks, register_hooks, require_hooks
 from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import SchedulerMetrics
-from laps_sd.serving.requests.exchange import ResponseFields, detach
+from laps_sd.serving.requests.exchange import ResponseFields, attach_to_abort, detach
+from laps_sd.serving.requests.resumption import ServerTraits
 from laps_sd.serving.requests.scheduler_side import SchedulerRequest, SchedulerSide
 from laps_sd.serving.requests.step_clock import ASSUMED, StepClock
 from laps_sd.serving.termination.refuse import refuse
@@ -106,6 +110,8 @@ class SchedulerHooks:
             "_abort_on_queued_limit": self.abort_on_queued_limit,
             "_normalize_decode_outputs": self.normalize_decode_outputs,
             "process_batch_result_prefill": self.process_batch_result_prefill,
+            "prepare_for_extend": self.prepare_for_extend,
+            "send_abort_output": self.send_abort_output,
             "_get_decode_retraction_order": self.retraction_order,
             "release_kv_cache": self.release_kv_cache,
         }
@@ -175,6 +181,7 @@ class SchedulerHooks:
             max_correct_drafts=drafts_of(spec.speculative_num_draft_tokens, spec),
             low_priority_first=scheduler.schedule_low_priority_values_first,
             keep_steps=config.record.path is not None,
+            traits=server_traits(spec, get_exec()),
             in_flight=partial(in_flight, scheduler),
             metrics=SchedulerMetrics(config.policy_name)
             if scheduler.metrics_reporter.current_scheduler_metrics_enabled
@@ -273,22 +280,45 @@ class SchedulerHooks:
             spec: SpeculationOptions = get_spec()
             verified = result.speculative_num_draft_tokens or spec.speculative_num_draft_tokens
             proposed = drafts_of(verified, spec) or 0
+        # Where an algorithm verifies fewer drafts of one request than of another, it says how many tokens of each.
+        caps = None if result.cap_lens is None else result.cap_lens.tolist()
         for i, req in enumerate(batch.reqs):
-            if req.finished() or req.is_retracted or req.beam_group is not None:
-                continue  # a row of the step before, which overlap scheduling had already launched
-            k = 0 if correct is None else min(correct[i], proposed)
-            self.active.side.on_step(req, k, proposed, len(tokens[i]))
+            if not in_progress(req):
+                continue
+            n = proposed if caps is None else min(proposed, max(caps[i] - 1, 0))
+            k = 0 if correct is None else min(correct[i], n)
+            self.active.side.on_step(req, k, n, len(tokens[i]))
         found = self.active.clock.on_decode(perf_counter(), len(batch.reqs), after_idle=batch.after_idle_gap)
         if found is not None:
             self.active.side.policy.set_cost(*found)
 
     def process_batch_result_prefill(
-        self, _result: None, _processor: object, batch: Batch, result: BatchResult
+        self, original: Callable[..., None], processor: object, batch: Batch, result: BatchResult
     ) -> None:
-        """Run after ``SchedulerBatchResultProcessor.process_batch_result_prefill``."""
-        if self.active is not None:
+        """Wrap ``SchedulerBatchResultProcessor.process_batch_result_prefill``."""
+        active = self.active
+        if active is not None:
+            for req in batch.decoding_reqs or ():  # each decodes one token in the prefill of others
+                if in_progress(req):
+                    active.side.on_step(req, 0, 0, 1)
+        original(processor, batch, result)
+        if active is not None:
             tokens = batch.extend_num_tokens or 0
-            self.active.clock.on_prefill(perf_counter(), tokens, after_idle=batch.after_idle_gap)
+            active.clock.on_prefill(perf_counter(), tokens, after_idle=batch.after_idle_gap)
+
+    def prepare_for_extend(self, _result: None, batch: Batch) -> None:
+        """Run after ``ScheduleBatch.prepare_for_extend``: the penalties of the batch are new.
+
+        Also when another hook has failed: who was preempted before resumes.
+        """
+        if self.active is not None or self.stood_down not in (None, "prepare_for_extend"):
+            restore_penalties(batch)
+
+    def send_abort_output(self, original: Callable[..., None], scheduler: object, abort_req: Abort, req: Req) -> None:
+        """Wrap ``Scheduler.send_abort_output``: the request ends outside of the stream of answers."""
+        if self.active is not None and hasattr(req, "laps_sd"):
+            attach_to_abort(abort_req, self.active.side.on_drop(req))
+        original(scheduler, abort_req, req)
 
     def retraction_order(self, original: Callable[..., list[int]], reqs: list[Req]) -> list[int]:
         """Wrap ``ScheduleBatch._get_decode_retraction_order``."""
@@ -341,6 +371,20 @@ def arrival_of(req: Req) -> float:
     """Place of a request in the order of arrival; those that came after the hooks stood down stay behind."""
     ours: SchedulerRequest | None = vars(req).get("laps_sd")
     return inf if ours is None else ours.arrival
+
+
+def server_traits(spec: SpeculationOptions, execution: ExecutionOptions) -> ServerTraits:
+    """Return what decides whether requests of this server can resume exactly."""
+    return ServerTraits(
+        speculative=spec.speculative_algorithm is not None,
+        deterministic=execution.deterministic.enable_deterministic_inference,
+        watermarks=execution.features.enable_watermark,
+    )
+
+
+def in_progress(req: Req) -> bool:
+    """Return whether a step is the request's: not in a row that overlap scheduling had launched too early."""
+    return not req.finished() and not req.is_retracted and req.beam_group is None
 
 
 def in_flight(scheduler: Scheduler) -> list[Req]:

@@ -47,6 +47,7 @@ _TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager."
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler."
 _POLICY = "sglang.srt.managers.schedule_policy.SchedulePolicy."
 _PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor."
+_BATCH = "sglang.srt.managers.schedule_batch.ScheduleBatch."
 _CONTEXT = "sglang.srt.runtime_context."
 _HOOKS = "sglang.srt.plugins.hook_registry."
 
@@ -70,6 +71,7 @@ TOKENIZER_TARGETS = (
         ("self", "meta_info", "state", "customized_info", "index", "finish_reason"),
         "put our fields into the response, count prediction errors, record the finished request",
     ),
+    Target(_TOKENIZER + "_handle_abort_req", "around", ("self", "recv_obj"), "put our fields into an abort's response"),
 )
 
 #: Hooked in every scheduler process.
@@ -103,9 +105,16 @@ SCHEDULER_TARGETS = (
         ("self", "batch", "result", "logits_output", "next_token_ids"),
         "update the posterior after each verify or decode step",
     ),
-    Target(_PROCESSOR + "process_batch_result_prefill", "after", ("self", "batch", "result"), "time prefills"),
     Target(
-        "sglang.srt.managers.schedule_batch.ScheduleBatch._get_decode_retraction_order",
+        _PROCESSOR + "process_batch_result_prefill",
+        "around",
+        ("self", "batch", "result"),
+        "time prefills, and count the decode steps that ride in them (--enable-mixed-chunk)",
+    ),
+    Target(_SCHEDULER + "send_abort_output", "around", ("self", "abort_req", "req"), "send our fields with an abort"),
+    Target(_BATCH + "prepare_for_extend", "after", ("self",), "count the answer so far into penalties"),
+    Target(
+        _BATCH + "_get_decode_retraction_order",
         "around",
         ("reqs",),
         "retract the least urgent first",
@@ -122,6 +131,7 @@ SCHEDULER_TARGETS = (
 IMPORTED_TARGETS = (
     Target(_CONTEXT + "get_spec", "call", (), "how this server drafts"),
     Target(_CONTEXT + "get_parallel", "call", (), "how many ranks decide alike"),
+    Target(_CONTEXT + "get_exec", "call", (), "whether answers are watermarked or must be equal bit by bit"),
     Target(_CONTEXT + "get_serving", "call", (), "the model's name"),
     Target(_CONTEXT + "get_observability", "call", (), "whether metrics are exported"),
     Target(

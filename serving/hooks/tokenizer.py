@@ -14,6 +14,7 @@ from sglang.srt.runtime_context import get_observability, get_serving, get_spec
 from laps_sd.data.meta_info import from_server_info
 from laps_sd.predictors import PredictorBundle
 from laps_sd.serving.engine import (
+    Abort,
     FinishReason,
     MetaInfo,
     ObservabilityOptions,
@@ -31,7 +32,7 @@ from laps_sd.serving.hooks.registration import Hooks, apply_hooks, register_hook
 from laps_sd.serving.hooks.targets import TOKENIZER_TARGETS
 from laps_sd.serving.launch import Launch, load_bundle
 from laps_sd.serving.metrics import TokenizerMetrics
-from laps_sd.serving.requests.exchange import Attachment, ResponseFields, attach
+from laps_sd.serving.requests.exchange import Attachment, ResponseFields, attach, detach_from_abort
 from laps_sd.serving.requests.record import ServerFacts
 from laps_sd.serving.requests.tokenizer_side import TokenizerSide
 
@@ -61,6 +62,7 @@ class TokenizerHooks:
         hooks: dict[str, Callable[..., object]] = {
             "_create_tokenized_object": self.create_tokenized_object,
             "update_request_meta_info": self.update_request_meta_info,
+            "_handle_abort_req": self.handle_abort_req,
         }
         # Kept here because a method is a new object each time it is looked up, and SGLang's chain is searched by it.
         self.table: Hooks = guarded(TOKENIZER_TARGETS, hooks, self.fall_back)
@@ -140,6 +142,17 @@ class TokenizerHooks:
         original(manager, meta_info, state, customized_info, index, finish_reason)
         if ours is not None and ours[index] and self.side is not None:
             self.side.on_finished(meta_info, state.obj, cast(ResponseFields, ours[index][-1]), finish_reason)
+
+    def handle_abort_req(self, original: Callable[..., None], manager: TokenizerManager, recv_obj: Abort) -> None:
+        """Hook around ``TokenizerManager._handle_abort_req``: the request ended outside of the stream of answers."""
+        fields = detach_from_abort(recv_obj)
+        found = None if fields is None else manager.rid_to_state.get(recv_obj.rid)
+        original(manager, recv_obj)
+        if found is None:
+            return
+        state: RequestInTokenizer = found
+        if state.out_list:
+            state.out_list[-1]["meta_info"][META_KEY] = fields
 
 
 def with_fitted_posterior(launch: Launch, bundle: PredictorBundle | None, args: Namespace) -> Launch:

@@ -2,16 +2,18 @@
 
 To the scheduler goes an `Attachment`, in ``sampling_params.custom_params``: numbers, lists of numbers and one nested
 dict, which SGLang lets through. Custom logit processors and structured output read the same dict, so ours is taken off
-again before they see the request. Back with the answer come the `ResponseFields`.
+again before they see the request. Back with the answer come the `ResponseFields`; with an abort they come in its
+reason, as one string, because SGLang sends nothing else along.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from laps_sd.scheduler import Prediction
-from laps_sd.serving.engine import SamplingParams
-from laps_sd.serving.flags import WIRE_KEY
+from laps_sd.serving.engine import Abort, SamplingParams
+from laps_sd.serving.flags import META_KEY, WIRE_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +125,21 @@ def read_wire(wire: object) -> Attachment:
     except ValueError:
         prediction = None
     return Attachment(prediction, priority, wire.get("hinted") is True, wire.get("fallen_back") is True)
+
+
+def attach_to_abort(abort: Abort, fields: ResponseFields) -> None:
+    """Send our fields along with an abort; the reason is the one that SGLang would give, where it gives none."""
+    message = abort.abort_message or "Abort in waiting queue"
+    abort.finished_reason = {
+        **(abort.finished_reason or {"type": "abort", "message": message}),
+        META_KEY: json.dumps(fields),
+    }
+
+
+def detach_from_abort(abort: Abort) -> ResponseFields | None:
+    """Take our fields off an abort; None where there are none."""
+    reason = abort.finished_reason
+    if reason is None or META_KEY not in reason:
+        return None
+    abort.finished_reason = {name: value for name, value in reason.items() if name != META_KEY}
+    return cast(ResponseFields, json.loads(str(reason[META_KEY])))

@@ -13,6 +13,7 @@ from laps_sd.scheduler import Policy, RequestState, new_request
 from laps_sd.serving.engine import Req
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields
+from laps_sd.serving.requests.resumption import ServerTraits, obstacle
 
 #: Why a request lost its slot: a waiting one took it, took its KV tokens, or SGLang ran out of KV while decoding.
 PreemptionReason = Literal["slots", "kv", "retraction"]
@@ -38,6 +39,8 @@ class SchedulerRequest:
         Whether any of its steps had drafts to verify.
     accept_lengths, draft_lengths : list of int
         Tokens of each verify step and drafts proposed in it; kept only for the record.
+    ended : bool
+        SGLang is done with it, and the policy was told.
     received_s, queue_s, ttft_s : float or None
         Seconds on this process's clock, and waits after it; for the record, never for a rank.
     """
@@ -47,6 +50,7 @@ class SchedulerRequest:
     state: RequestState | None = None
     step_tokens: int = 0
     proposed: bool = False
+    ended: bool = False
     accept_lengths: list[int] = field(default_factory=list)
     draft_lengths: list[int] = field(default_factory=list)
     received_s: float = field(default_factory=perf_counter)
@@ -67,6 +71,8 @@ class SchedulerSide:
         ``--schedule-low-priority-values-first``: a smaller ``priority`` field goes first.
     keep_steps : bool
         Keep the accept length of every step, for the record.
+    traits : ServerTraits, optional
+        Whether requests that lost their slot can resume exactly on this server.
     in_flight : callable, optional
         Gives the requests that the engine holds a slot for. Without it those that it drops are never forgotten.
     metrics : SchedulerMetrics, optional
@@ -80,6 +86,7 @@ class SchedulerSide:
         max_correct_drafts: int | None = None,
         low_priority_first: bool = False,
         keep_steps: bool = False,
+        traits: ServerTraits | None = None,
         in_flight: Callable[[], Iterable[Req]] | None = None,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
@@ -87,6 +94,7 @@ class SchedulerSide:
         self._max_correct_drafts = max_correct_drafts
         self._priority_sign = -1 if low_priority_first else 1
         self._keep_steps = keep_steps
+        self._traits = traits or ServerTraits()
         self._in_flight = in_flight
         self._metrics = metrics
         self._arrivals = 0
@@ -115,6 +123,7 @@ class SchedulerSide:
                 prediction=ours.attachment.prediction,
                 hinted=ours.attachment.hinted,
                 max_new_tokens=req.sampling_params.max_new_tokens,
+                runs_to_limit=_only_its_limit_ends(req),
                 priority=ours.attachment.priority if req.priority is None else self._priority_sign * req.priority,
                 cached_tokens=req.num_matched_prefix_tokens,
                 max_correct_drafts=self._max_correct_drafts,
@@ -143,8 +152,10 @@ class SchedulerSide:
         self._waiting.pop(state.arrival, None)
         self._running[state.arrival] = state
         before = state.recomputed_tokens
-        self.policy.on_admit(state)
         ours: SchedulerRequest = req.laps_sd
+        if ours.queue_s is None:  # its first slot: all that decides whether it can resume is known, and stays
+            state.resumable = obstacle(req, self._traits) is None
+        self.policy.on_admit(state)
         if ours.queue_s is None:
             ours.queue_s = perf_counter() - ours.received_s
         if self._metrics is not None:
@@ -154,6 +165,7 @@ class SchedulerSide:
         """Note that the request lost its slot, by us or retracted; ``cached_tokens`` of its context stay cached."""
         state = self.state_of(req)
         state.generated = len(req.output_ids)
+        state.ending = req.to_finish is not None
         self.policy.on_preempt(state, cached_tokens)
         self._running.pop(state.arrival, None)
         self._waiting[state.arrival] = state
@@ -161,10 +173,15 @@ class SchedulerSide:
             self._metrics.preempted(reason)
 
     def on_step(self, req: Req, correct: int, proposed: int, tokens: int) -> None:
-        """Learn from one verify step (plain decode step: 0 of 0) that is about to append ``tokens`` tokens."""
+        """Learn from one verify step (plain decode step: 0 of 0) that is about to append ``tokens`` tokens.
+
+        Those past its limit are not counted: SGLang drops them.
+        """
         ours: SchedulerRequest = req.laps_sd
         state = self.state_of(req)
         state.generated = len(req.output_ids)  # the prefill's first token comes without a step
+        if state.max_new_tokens is not None:
+            tokens = min(tokens, state.limit_left)
         ours.step_tokens += tokens
         ours.proposed = ours.proposed or proposed > 0
         if ours.ttft_s is None:  # SGLang stamps the end of the first prefill, on the same clock
@@ -176,19 +193,30 @@ class SchedulerSide:
 
     def on_finish(self, req: Req, *, cut: bool) -> ResponseFields:
         """Forget a request that ended, by itself or ``cut`` (limit, abort); return its fields for the response."""
+        ours: SchedulerRequest = req.laps_sd
         state = self.state_of(req)
-        state.generated = len(req.output_ids)
+        kept = len(req.output_ids_through_stop)
+        ours.step_tokens -= max(state.generated - kept, 0)  # what a verify step accepted past the end
+        state.generated = kept
         self._waiting.pop(state.arrival, None)
         self._running.pop(state.arrival, None)
-        if cut:
-            self.policy.on_abort(state)
-        else:
-            self.policy.on_finish(state)
+        if not ours.ended:
+            ours.ended = True
+            if cut:
+                self.policy.on_abort(state)
+            else:
+                self.policy.on_finish(state)
         if self._metrics is not None and not (self._waiting or self._running):
             self._show(self._metrics)  # nobody ranks an empty queue, and the gauges would keep what they said last
-        fields = _response_fields(req.laps_sd, state)
+        fields = _response_fields(ours, state)
         if self._keep_steps:
-            fields["measured"] = _measurements(req.laps_sd, state)
+            fields["measured"] = _measurements(ours, state)
+        return fields
+
+    def on_drop(self, req: Req) -> ResponseFields:
+        """SGLang ends the request without an answer: aborted or rejected while it waited, no KV memory even alone."""
+        fields = self.on_finish(req, cut=True)
+        fields.pop("measured", None)
         return fields
 
     def _waiting_state(self, req: Req) -> RequestState:
@@ -197,6 +225,7 @@ class SchedulerSide:
             if state.running:  # SGLang retracted it by itself
                 self.on_preempt(req, 0, "retraction")
             else:
+                state.ending = req.to_finish is not None
                 self.policy.on_arrival(state)
                 self._waiting[state.arrival] = state
         return state
@@ -235,9 +264,15 @@ class SchedulerSide:
     # --- questions --------------------------------------------------------------------------------------------
 
     def plans_by_prediction(self, req: Req) -> bool:
-        """Whether the policy knows better than the request's limit how much it has still to produce."""
+        """Whether the policy knows better than SGLang how much the request has still to produce."""
         ours: SchedulerRequest = req.laps_sd
-        return self.policy.uses_predictions and ours.attachment.prediction is not None
+        known = ours.attachment.prediction is not None or self.state_of(req).runs_to_limit
+        return self.policy.uses_predictions and known
+
+    def may_lose_slot(self, req: Req) -> bool:
+        """Whether the running request may be preempted: it is not about to end, and can resume exactly."""
+        # A finished request may still be in the batch with its KV freed: taking it would free that twice.
+        return not req.finished() and req.to_finish is None and self.state_of(req).resumable
 
     def victim(self, candidate: Req, running: Sequence[Req]) -> Req | None:
         """Return the running request that gives way to ``candidate``, or None."""
@@ -254,17 +289,28 @@ class SchedulerSide:
         return self.policy.reserve_tokens(state)
 
     def keep_order(self, reqs: Sequence[Req]) -> list[int]:
-        """Return the indices of running requests, the one to keep first: retraction takes from the end."""
+        """Return the indices of running requests, the one to keep first: retraction takes from the end.
+
+        Who is about to end is kept first, then who cannot resume exactly; the policy decides about the rest.
+        """
         for req in reqs:
             self.policy.place(self.state_of(req))
-        return sorted(range(len(reqs)), key=lambda i: self.state_of(reqs[i]).key)
+        states = [self.state_of(req) for req in reqs]
+        return sorted(range(len(reqs)), key=lambda i: (reqs[i].to_finish is None, states[i].resumable, states[i].key))
+
+
+def _only_its_limit_ends(req: Req) -> bool:
+    """Whether the answer goes on until its limit, whatever the model says."""
+    params = req.sampling_params
+    return bool(params.ignore_eos and not params.stop_strs and not params.stop_regex_strs and req.grammar is None)
 
 
 def _response_fields(ours: SchedulerRequest, state: RequestState) -> ResponseFields:
     """Return the per-request fields of the response; None where there is nothing to say."""
     prediction = ours.attachment.prediction
+    tokens = None if prediction is None else prediction.length.mean(0, state.max_new_tokens)
     return {
-        "predicted_tokens": None if prediction is None else prediction.length.mean(0, state.max_new_tokens),
+        "predicted_tokens": state.max_new_tokens if state.runs_to_limit else tokens,
         "predicted_accept_length": None if prediction is None else prediction.accept_length,
         "accept_length": ours.step_tokens / state.steps if ours.proposed else None,
         "steps": state.steps,

@@ -54,20 +54,40 @@ def prediction() -> Callable[..., Prediction]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_req() -> Callable[..., Any]:
     """``make_req("a", prompt=10, limit=100)``: the attributes of SGLang's ``Req`` that the scheduler side reads."""
 
-    def make(rid: str, *, prompt: int = 10, limit: int = 100, priority: int | None = None) -> Any:
-        return SimpleNamespace(
+    class Req(SimpleNamespace):
+        @property
+        def output_ids_through_stop(self) -> list[int]:
+            return self.output_ids if self.finished_len is None else self.output_ids[: self.finished_len]
+
+        def finished(self) -> bool:
+            return self.finished_reason is not None
+
+    def make(rid: str, *, prompt: int = 10, limit: int = 100, priority: int | None = None, **more: Any) -> Any:
+        plain = {
+            "ignore_eos": False, "stop_strs": [], "stop_regex_strs": [], "frequency_penalty": 0.0,
+            "presence_penalty": 0.0, "repetition_penalty": 1.0, "min_new_tokens": 0,
+        }  # fmt: skip
+        params = SimpleNamespace(max_new_tokens=limit, **{name: more.pop(name, value) for name, value in plain.items()})
+        nothing = dict.fromkeys((
+            "finished_reason", "to_finish", "finished_len", "beam_group", "session", "session_generation", "grammar",
+            "custom_logit_processor", "multimodal_inputs", "input_embeds", "positional_embed_overrides",
+            "token_type_ids",
+        ))  # fmt: skip
+        wanted = dict.fromkeys(("return_hidden_states", "return_routed_experts", "return_indexer_topk"), False)
+        return Req(
             rid=rid,
             origin_input_ids=[1] * prompt,
             output_ids=[],
-            sampling_params=SimpleNamespace(max_new_tokens=limit),
+            sampling_params=params,
             priority=priority,
             num_matched_prefix_tokens=0,
             prefix_len=0,
             time_stats=SimpleNamespace(prefill_finished_time=0.0),
+            **{**nothing, **wanted, **more},
         )
 
     return make

@@ -41,6 +41,7 @@ def start(args: Namespace, capfd: pytest.CaptureFixture[str]) -> str:
         (["--pp-size", "2"], "--pp-size"),
         (["--dllm-algorithm", "LowConfidence"], "--dllm-algorithm"),
         (["--is-embedding"], "--is-embedding"),
+        (["--speculative-algorithm", "UNO"], "--speculative-algorithm UNO"),
         (["--encoder-only"], "--encoder-only"),
         (["--use-ray"], "--use-ray"),
         (["--smg-grpc-mode"], "--smg-grpc-mode"),

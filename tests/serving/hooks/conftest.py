@@ -6,6 +6,7 @@ The "model" appends one token a step; everything that admits, preempts, retracts
 import random
 from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,8 @@ class Engine:
         Most prompt tokens of one prefill.
     unified : bool
         With the prefix cache that a server has by default, instead of the simple one.
+    mixed : bool
+        Running requests decode in the prefill of others.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Engine:
         chunk: int = 4096,
         max_queued: int | None = None,
         unified: bool = False,
+        mixed: bool = False,
     ) -> None:
         import torch
         from sglang.srt.disaggregation.utils import DisaggregationMode
@@ -90,7 +94,7 @@ class Engine:
             beam_coordinator=no(pending_member_rows=lambda batch: 0, retire_group=lambda req: None),
             tp_worker=no(model_runner=no(attn_backend=no(), prefill_aware_swa=False)), page_size=1,
             tree_cache=self.tree, token_to_kv_pool_allocator=self.allocator, max_prefill_tokens=4096,
-            chunked_prefill_size=chunk, is_mixed_chunk=False, priority_scheduling_preemption_threshold=0,
+            chunked_prefill_size=chunk, is_mixed_chunk=mixed, priority_scheduling_preemption_threshold=0,
             dllm_config=None, dynamic_chunk_sizer=None, enable_lora=False, enable_hicache_storage=False,
             enable_lmcache=False, truncation_align_size=None, enable_overlap=False,
             model_config=no(is_encoder_decoder=False, vocab_size=VOCABULARY + 10, hf_config=no(), is_multimodal=False),
@@ -98,13 +102,15 @@ class Engine:
             hisparse_coordinator=None, load_inquirer=no(_get_num_pending_tokens=lambda **_: 0),
             processed_tokens_counter=0, disaggregation_mode=DisaggregationMode.NULL, decode_offload_manager=None,
             abort_on_priority_when_disabled=False, max_queued_requests=max_queued, forward_ct=0,
-            enable_skip_finishing_decode=False, result_queue=None, send_abort_output=self._aborted,
+            enable_skip_finishing_decode=False, result_queue=None,
+            send_abort_output=partial(hooks.table["send_abort_output"], self._aborted, None),
         )  # fmt: skip
         self.scheduler.init_schedule_policy()
         self.running = self.scheduler.running_batch = ScheduleBatch(reqs=[])
         self.streamer = hooks.get_output_streamer_class(PlainStreamer, self.scheduler)()
         self.finished: list[Any] = []
         self.aborted: list[str] = []
+        self.reasons: dict[str, Any] = {}
 
     def submit(
         self, rid: str, *, prompt: int, tokens: int, limit: int | None = None, predicted: int | None = -1,
@@ -168,6 +174,18 @@ class Engine:
         assert self.rows.available_size() + sum(r.kv.holds_kv for r in holders) == self.rows.size
 
     def _prefill(self, batch: Any) -> None:
+        self.hooks.table["process_batch_result_prefill"](lambda *_: self._append_all(batch), None, batch, None)
+        chunked = self.scheduler.chunked_req
+        batch.filter_batch(reqs_to_exclude=[chunked] if chunked is not None else None)
+        if batch.is_empty():
+            return
+        if self.running.is_empty():
+            self.running = batch
+        else:
+            self.running.merge_batch(batch)
+        self.scheduler.running_batch = self.running
+
+    def _append_all(self, batch: Any) -> None:
         from sglang.srt.mem_cache.common import checkpoint_kv_cache
 
         chunked = self.scheduler.chunked_req
@@ -178,20 +196,12 @@ class Engine:
                 req.inflight_middle_chunks = 0
                 continue
             self._append(req)
-            if not req.finished():
+            if not req.finished() and req not in (batch.decoding_reqs or ()):
                 checkpoint_kv_cache(req, self.tree)
-        batch.filter_batch(reqs_to_exclude=[chunked] if chunked is not None else None)
-        if batch.is_empty():
-            return
-        if self.running.is_empty():
-            self.running = batch
-        else:
-            self.running.merge_batch(batch)
-        self.scheduler.running_batch = self.running
 
     def _decode(self, batch: Any) -> None:
         tokens = [[self._next(req)] for req in batch.reqs]
-        result = SimpleNamespace(num_correct_drafts_per_req_cpu=None, speculative_num_draft_tokens=None)
+        result = SimpleNamespace(num_correct_drafts_per_req_cpu=None, speculative_num_draft_tokens=None, cap_lens=None)
         self.hooks.table["_normalize_decode_outputs"]((tokens, None), None, batch=batch, result=result)
         for req in batch.reqs:
             self._append(req)
@@ -240,8 +250,9 @@ class Engine:
         holders = [side._waiting, side._running, side._missed, policy._waiting, yielding._order, yielding._members]
         return [held for held in (*holders, ranked._items, ranked._keys, ranked._key_of, ranked._changed) if held]
 
-    def _aborted(self, abort: Any, req: Any) -> None:
+    def _aborted(self, _scheduler: None, abort: Any, req: Any) -> None:
         self.aborted.append(req.rid)
+        self.reasons[req.rid] = abort
 
 
 def hook(monkeypatch: pytest.MonkeyPatch, target: Target, ours: Callable[..., Any]) -> None:

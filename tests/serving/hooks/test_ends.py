@@ -134,3 +134,74 @@ def test_a_request_that_never_passed_us_ends_without_our_fields(engine: Any) -> 
     assert sent[0] == []
     assert sent[1][0]["steps"] == 0
     assert it.kept() == []
+
+
+@pytest.mark.parametrize("end", [abort_in_the_queue, preempted_then_aborted, abort_between_two_chunks])
+def test_an_abort_outside_of_the_stream_of_answers_brings_our_fields(engine: Any, end: Callable[[Any], None]) -> None:
+    from laps_sd.serving.hooks.tokenizer import TokenizerHooks
+
+    it = engine(slots=1, kv_tokens=300, chunk=32)
+    end(it)
+    abort = it.reasons["r"]
+    waiting = SimpleNamespace(out_list=[])
+
+    def handle(manager: Any, received: Any) -> None:
+        """As ``TokenizerManager._handle_abort_req`` answers the client."""
+        del manager.rid_to_state[received.rid]
+        reason = received.finished_reason or {"type": "abort", "message": "Abort in waiting queue"}
+        waiting.out_list.append({"meta_info": {"finish_reason": reason}})
+
+    hooks: Any = TokenizerHooks()
+    hooks.handle_abort_req(handle, SimpleNamespace(rid_to_state={"r": waiting}), abort)
+    (answer,) = waiting.out_list
+    assert answer["meta_info"]["finish_reason"] == {"type": "abort", "message": "Abort in waiting queue"}
+    fields = answer["meta_info"]["laps_sd"]
+    assert fields["preemptions"] == (end is preempted_then_aborted)
+    assert fields["steps"] == (9 if end is preempted_then_aborted else 0)
+
+
+def test_an_abort_of_somebody_who_is_gone_is_passed_on(engine: Any) -> None:
+    from sglang.srt.managers.io_struct import AbortReq
+
+    from laps_sd.serving.hooks.tokenizer import TokenizerHooks
+
+    seen: list[Any] = []
+    hooks: Any = TokenizerHooks()
+    hooks.handle_abort_req(
+        lambda _, received: seen.append(received), SimpleNamespace(rid_to_state={}), AbortReq(rid="r")
+    )
+    assert [received.finished_reason for received in seen] == [None]
+
+
+@pytest.mark.parametrize("size", [{"slots": 1, "kv_tokens": 2000}, {"slots": 4, "kv_tokens": 420}], ids=["slot", "kv"])
+def test_who_is_being_aborted_ends_with_its_next_step(engine: Any, size: dict[str, int]) -> None:
+    """It was preempted, queued, and ended when it got a slot again."""
+    it = engine(config={"admission": {"reserve": "sglang"}}, **size)
+    long = it.submit("long", prompt=40, tokens=300)
+    for _ in range(20):
+        it.round()
+    it.submit("short", prompt=100, tokens=10, limit=100)
+    it.abort("long")
+    it.round()
+    it.round()
+    assert it.names(it.finished) == ["long"]
+    assert long.finished_reason.to_json()["type"] == "abort"
+    assert long.fields["preemptions"] == 0
+
+
+@pytest.mark.parametrize("name", ["laps-sd", "hrrn", "fcfs"])
+def test_a_request_that_only_waits_for_its_refusal_goes_first_and_takes_nobodys_slot(engine: Any, name: str) -> None:
+    from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+    it = engine(slots=1, kv_tokens=2000, config={"policy": {"name": name}})
+    running = it.submit("running", prompt=5, tokens=30)
+    it.round()
+    for i in range(3):
+        it.submit(f"waiting{i}", prompt=5, tokens=30)
+    refused = it.submit("refused", prompt=5, tokens=900)
+    refused.to_finish = FINISH_ABORT("no such thing")  # as a validation error that is found before it is queued
+    it.round()
+    assert it.names(it.scheduler.waiting_queue)[0] == "refused"
+    it.run()
+    assert it.names(it.finished)[:2] == ["running", "refused"]
+    assert running.fields["preemptions"] == 0

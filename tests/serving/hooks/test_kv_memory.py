@@ -1,8 +1,6 @@
 """KV tokens in SGLang's own loop: who is passed over, what a victim really frees, and that no token is ever lost."""
 
 import random
-from array import array
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -155,19 +153,3 @@ def test_with_shared_prefixes_everybody_ends_too(engine: Any, unified: bool, see
     assert [len(req.output_ids) for req, _ in reqs] == [tokens for _, tokens in reqs]
     assert it.allocator.available_size() + it.tree.evictable_size() == it.kv_tokens
     assert it.tree.protected_size() == 0
-
-
-def test_the_longest_shared_prefix_is_found(sglang: ModuleType) -> None:
-    from laps_sd.serving.hooks.prefill_adder import longest_shared
-
-    rng = random.Random(0)
-    for _ in range(300):
-        lists = [array("q", [rng.randrange(2) for _ in range(rng.randint(0, 12))]) for _ in range(4)]
-        ids, *others = lists
-        best = 0
-        for other in others:
-            n = 0
-            while n < min(len(ids), len(other)) and ids[n] == other[n]:
-                n += 1
-            best = max(best, n)
-        assert longest_shared(ids, others) == best

@@ -148,3 +148,49 @@ def test_a_slot_that_became_free_is_not_preempted_for_again(engine: Any) -> None
     assert it.preemptions() == 2
     it.run()
     assert len(it.finished) == 5
+
+
+@pytest.mark.parametrize("size", [{"slots": 1, "kv_tokens": 2000}, {"slots": 4, "kv_tokens": 420}], ids=["slot", "kv"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_who_could_not_resume_exactly_keeps_its_slot(engine: Any, exact: bool, size: dict[str, int]) -> None:
+    it = engine(config={"admission": {"reserve": "sglang"}}, **size)
+    long = it.submit("long", prompt=40, tokens=300)
+    long.return_hidden_states = not exact
+    for _ in range(20):
+        it.round()
+    it.submit("short", prompt=100, tokens=10, limit=100)
+    it.run()
+    assert it.names(it.finished) == (["short", "long"] if exact else ["long", "short"])
+    assert (long.fields["preemptions"] > 0) is exact
+
+
+def test_sglangs_own_retraction_takes_who_cannot_resume_exactly_last(engine: Any) -> None:
+    it = engine(slots=4, kv_tokens=160, config={"preemption": {"enabled": False}})
+    reqs = [it.submit(f"r{i}", prompt=10, tokens=40 + 10 * i, limit=90, predicted=4) for i in range(4)]
+    reqs[3].return_hidden_states = True  # the longest, which else goes first
+    it.run()
+    assert any(req.retraction_count for req in reqs)
+    assert reqs[3].retraction_count == 0
+
+
+def test_decode_steps_that_ride_in_the_prefill_of_others_are_counted(engine: Any) -> None:
+    it = engine(slots=2, kv_tokens=2000, chunk=8, mixed=True)
+    decoding = it.submit("decoding", prompt=4, tokens=40)
+    it.round()
+    it.submit("chunked", prompt=150, tokens=5)
+    it.run()
+    assert decoding.fields["steps"] == 39, "every token but the first, which its prefill gave"
+    assert len(decoding.output_ids) == 40
+
+
+def test_an_answer_that_ignores_its_end_is_planned_as_long_as_its_limit(engine: Any) -> None:
+    """Called short, admitted on that word, and then retracted again and again."""
+    it = engine(slots=8, kv_tokens=700, config={"preemption": {"enabled": False}})
+    reqs = []
+    for i in range(8):
+        req = it.submit(f"r{i}", prompt=10, tokens=200, predicted=20)
+        req.sampling_params.ignore_eos = True
+        reqs.append(req)
+    it.run()
+    assert sum(req.retraction_count for req in reqs) == 0
+    assert [req.fields["predicted_tokens"] for req in reqs] == [200] * 8

@@ -1,12 +1,19 @@
 """What travels with a request: our numbers only, and off again before anybody else reads the dict."""
 
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from laps_sd.serving.flags import WIRE_KEY
-from laps_sd.serving.requests.exchange import Attachment, attach, detach, read_wire
+from laps_sd.serving.requests.exchange import (
+    Attachment,
+    attach,
+    attach_to_abort,
+    detach,
+    detach_from_abort,
+    read_wire,
+)
 
 
 def test_what_is_loaded_is_taken_off(prediction: Any) -> None:
@@ -71,3 +78,20 @@ def test_lists_stay_small_enough_for_custom_params(prediction: Any) -> None:
     wire = params.custom_params[WIRE_KEY]
     assert all(isinstance(v, (int, float, list)) for v in wire.values())
     assert max(len(v) for v in wire.values() if isinstance(v, list)) <= 40
+
+
+@pytest.mark.parametrize("reason", [None, {"type": "abort", "status_code": 503, "message": "The queue is full."}])
+def test_fields_travel_with_an_abort_through_sglangs_own_message(sglang: ModuleType, reason: Any) -> None:
+    """SGLang checks the types of what it sends: numbers with a fraction and nested values would not pass."""
+    import msgspec
+    from sglang.srt.managers.io_struct import AbortReq
+
+    fields: Any = {"predicted_tokens": 1.5, "predicted_accept_length": None, "steps": 3}
+    abort: Any = AbortReq(rid="r", finished_reason=reason)
+    attach_to_abort(abort, fields)
+    received: Any = msgspec.msgpack.decode(msgspec.msgpack.encode(abort), type=AbortReq)
+    assert detach_from_abort(received) == fields
+    assert received.finished_reason == reason or reason is None
+    assert received.finished_reason["type"] == "abort"
+    assert detach_from_abort(received) is None
+    assert detach_from_abort(AbortReq(rid="r")) is None  # type: ignore[arg-type]

@@ -214,9 +214,9 @@ def test_every_rank_decides_alike(make_req: Make, prediction: Make) -> None:
     st.lists(st.sampled_from(["arrive", "admit", "step", "preempt", "finish", "abort", "drop"]), max_size=60),
     st.randoms(),
 )
-def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rng: random.Random) -> None:
-    from types import SimpleNamespace
-
+def test_whatever_happens_nothing_is_lost_or_kept_too_long(
+    make_req: Make, events: list[str], rng: random.Random
+) -> None:
     queue: list[Any] = []
     running: list[Any] = []
     dropped: set[int] = set()
@@ -224,11 +224,7 @@ def test_whatever_happens_nothing_is_lost_or_kept_too_long(events: list[str], rn
     policy: Any = side.policy
     for event in events:
         if event == "arrive":
-            req = SimpleNamespace(
-                rid=str(rng.random()), origin_input_ids=[1] * 5, output_ids=[], priority=None, prefix_len=0,
-                num_matched_prefix_tokens=0, sampling_params=SimpleNamespace(max_new_tokens=50),
-                time_stats=SimpleNamespace(prefill_finished_time=0.0),
-            )  # fmt: skip
+            req = make_req(str(rng.random()), prompt=5, limit=50)
             side.on_received(req, Attachment())
             queue.append(req)
         elif event == "admit" and queue:
@@ -269,3 +265,87 @@ def test_the_record_is_told_the_real_limit(make_req: Callable[..., Any], limit: 
     side.rank([req])
     side.on_admit(req)
     assert side.on_finish(req, cut=True)["measured"]["max_new_tokens"] == limit
+
+
+def test_tokens_past_the_limit_are_no_part_of_the_accept_length(side: SchedulerSide, arrive: Make) -> None:
+    """An answer of 4 tokens: one from the prefill, and 3 of the 8 that its one verify step gave."""
+    req = arrive("a", limit=4)
+    side.rank([req])
+    side.on_admit(req)
+    req.output_ids = [1]
+    side.on_step(req, 7, 7, 8)
+    req.output_ids = [1] * 9
+    req.finished_len = 4
+    fields = side.on_finish(req, cut=True)
+    assert fields["accept_length"] == 3.0
+    assert req.laps_sd.state.generated == 4
+
+
+def test_tokens_past_the_end_are_no_part_of_the_accept_length(side: SchedulerSide, arrive: Make) -> None:
+    req = arrive("a", limit=100)
+    side.rank([req])
+    side.on_admit(req)
+    req.output_ids = [1]
+    side.on_step(req, 3, 7, 4)
+    req.output_ids = [1] * 5
+    side.on_step(req, 3, 7, 4)
+    req.output_ids = [1] * 9
+    req.finished_len = 6
+    fields = side.on_finish(req, cut=False)
+    assert fields["accept_length"] == 2.5
+    assert req.laps_sd.state.generated == 6
+
+
+@pytest.mark.parametrize(
+    ("asked", "known"),
+    [
+        ({"ignore_eos": True}, True),
+        ({"ignore_eos": True, "stop_strs": ["."]}, False),
+        ({"ignore_eos": True, "stop_regex_strs": ["a"]}, False),
+        ({"ignore_eos": True, "grammar": object()}, False),
+        ({}, False),
+    ],
+)
+def test_the_length_of_an_answer_that_only_its_limit_ends_is_known(
+    side: SchedulerSide, make_req: Make, prediction: Make, asked: dict[str, Any], known: bool
+) -> None:
+    req = make_req("a", limit=200, **asked)
+    side.on_received(req, Attachment(prediction(20)))
+    side.rank([req])
+    assert req.laps_sd.state.runs_to_limit is known
+    assert (side.reserve_tokens(req) == 200) is known
+    fields = side.on_finish(req, cut=True)
+    assert (fields["predicted_tokens"] == 200) is known
+
+
+def test_an_answer_that_only_its_limit_ends_is_planned_without_a_prediction(
+    side: SchedulerSide, make_req: Make
+) -> None:
+    plain, certain = make_req("a"), make_req("b", ignore_eos=True)
+    for req in (plain, certain):
+        side.on_received(req, Attachment())
+    assert not side.plans_by_prediction(plain)
+    assert side.plans_by_prediction(certain)
+
+
+def test_a_request_that_ends_twice_is_counted_once(side: SchedulerSide, arrive: Make) -> None:
+    """An abort of a chunked prompt is told at once, and may come along with the batch's results again."""
+    req = arrive("a", 40)
+    side.rank([req])
+    side.on_admit(req)
+    req.output_ids = [1]
+    first = side.on_drop(req)
+    policy: Any = side.policy
+    departed = policy.population._departed
+    assert side.on_finish(req, cut=True) == first
+    assert policy.population._departed == departed
+
+
+def test_what_is_about_to_end_or_cannot_resume_is_retracted_last(side: SchedulerSide, arrive: Make) -> None:
+    reqs = [arrive(name, tokens) for name, tokens in (("short", 5), ("long", 500), ("ending", 900), ("hidden", 800))]
+    reqs[2].to_finish = object()
+    reqs[3].return_hidden_states = True
+    side.rank(list(reqs))
+    for req in reqs:
+        side.on_admit(req)
+    assert [reqs[i].rid for i in side.keep_order(reqs)] == ["ending", "hidden", "short", "long"]
