@@ -58,6 +58,22 @@ def test_a_folder_without_a_bundle_is_said(tmp_path: Path) -> None:
         load_bundle(str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["{folder}", "models:/m@production"])
+def test_a_bundle_that_cannot_predict_never_reaches_the_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """What crashes or hangs does so in a child: here nothing of it is loaded."""
+    from laps_sd.predictors import PredictorBundle
+    from laps_sd.training import resolve
+
+    saved = fit_bundle(RECORDS).save(tmp_path / "saved")
+    monkeypatch.setattr(resolve, "_download", lambda uri, store, target: saved)
+    monkeypatch.setattr("laps_sd.predictors.probe.probe", lambda bundle: f"bundle {bundle} kills the process")
+    monkeypatch.setattr(PredictorBundle, "load", lambda path: pytest.fail("it was loaded"))
+    with pytest.raises(InputError, match=f"bundle {saved} kills the process"):
+        load_bundle(name.format(folder=saved))
+
+
 def test_an_mlflow_uri_without_mlflow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "laps_sd.training", None)
     with pytest.raises(InputError, match=r"laps-sd\[registry\]"):
