@@ -53,11 +53,20 @@ class PredictionConfig(_Section):
 class HintsConfig(_Section):
     """What clients may say about their own requests in custom_params."""
 
-    enabled: Annotated[bool, Setting("Read hints at all.")] = True
+    enabled: Annotated[
+        bool, Setting("Listen to clients at all; false: neither hints nor the priority field change anything.")
+    ] = True
     max_output_tokens: Annotated[
         int,
         Setting("Largest believable expected_output_tokens; a larger hint is ignored and counted.", "tokens", low=1),
     ] = 131_072
+    priority: Annotated[
+        bool,
+        Setting(
+            "Let clients say how urgent their requests are. A higher priority goes before everything predicted, so "
+            "whoever may say it can let all others wait; false: what they say is ignored, in hints counted too."
+        ),
+    ] = False
     max_priority: Annotated[
         int,
         Setting(
@@ -67,7 +76,11 @@ class HintsConfig(_Section):
         ),
     ] = 100
     request_priority: Annotated[
-        bool, Setting("Obey the priority field that a request may have besides hints; false: the field is ignored.")
+        bool,
+        Setting(
+            "Where hints.priority allows priorities: obey the priority field that a request may have besides hints "
+            "too; false: the field is ignored."
+        ),
     ] = True
     spread: Annotated[
         float,
@@ -86,6 +99,13 @@ class PreemptionConfig(_Section):
         bool,
         Setting("Leave a preempted request's KV in the radix cache (evictable), so that it resumes cheaply."),
     ] = True
+    retraction: Annotated[
+        Literal["policy", "sglang"],
+        Setting(
+            "Who loses its slot when KV tokens run out while decoding: the least urgent by the policy, or whom SGLang "
+            "chooses; --retraction-policy length on the command line says sglang."
+        ),
+    ] = "policy"
 
 
 class AdmissionConfig(_Section):

@@ -24,11 +24,24 @@ META_KEY: Final = "laps_sd"
 STATE_KEY: Final = "laps_sd"
 
 
+#: The same two options for `sglang.Engine`, which parses no command line.
+BUNDLE_ENV: Final = "LAPS_SD_BUNDLE"
+CONFIG_ENV: Final = "LAPS_SD_CONFIG"
+
+
+class Default(str):
+    """A default of SGLang's parser: the same text, and known not to be what somebody asked for."""
+
+    __slots__ = ()
+
+
 def add_flags(parser: ArgumentParser) -> None:
     """Add the policy's name and our two flags to SGLang's parser."""
     # argparse has no public way to extend the choices of an option that somebody else declared.
     action = parser._option_string_actions["--schedule-policy"]
     action.choices = [*(action.choices or ()), POLICY]
+    retraction = parser._option_string_actions["--retraction-policy"]
+    retraction.default, retraction.type = Default(retraction.default), None  # argparse would make it a plain text again
     group = parser.add_argument_group("laps-sd")
     group.add_argument(
         "--laps-sd-bundle",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from laps_sd.errors import InputError
 from laps_sd.scheduler import CostModel, policy_class
 from laps_sd.serving.config import ServingConfig, load_config
-from laps_sd.serving.flags import ACTIVE_ENV
+from laps_sd.serving.flags import ACTIVE_ENV, Default
 
 if TYPE_CHECKING:
     from laps_sd.predictors import PredictorBundle
@@ -66,11 +66,14 @@ def read_launch(args: Namespace) -> Launch:
         does not allow to go without.
     """
     config = load_config(args.laps_sd_config)
+    if isinstance(args.retraction_policy, str) and not isinstance(args.retraction_policy, Default):  # it was asked for
+        kept = config.preemption.model_copy(update={"retraction": "sglang"})
+        config = config.model_copy(update={"preemption": kept})
     name: str | None = args.laps_sd_bundle
     if name is None and not config.unpredicted and policy_class(config.policy_name).uses_predictions:
         raise InputError(
-            "--schedule-policy laps-sd needs --laps-sd-bundle; give a bundle, or start without predictions by "
-            "unpredicted: true in --laps-sd-config"
+            "--schedule-policy laps-sd needs --laps-sd-bundle (LAPS_SD_BUNDLE for sglang.Engine); give a bundle, or "
+            "start without predictions by unpredicted: true in --laps-sd-config"
         )
     return Launch(name, config, config.cost())
 

@@ -36,6 +36,18 @@ REFUSALS = (
         "SGLang's own priority order would replace ours; drop the flag, the priority field is respected without it",
     ),
     Refusal(
+        "--abort-on-priority-when-disabled",
+        lambda a: bool(a.abort_on_priority_when_disabled),
+        "whether the priority field counts is said by hints.priority in --laps-sd-config, and where it does not the "
+        "field is ignored; drop the flag",
+    ),
+    Refusal(
+        "--retraction-policy priority",
+        lambda a: a.retraction_policy == "priority",
+        "SGLang wants --enable-priority-scheduling with it, which would replace our order; drop the flag, requests of "
+        "a lower priority are retracted first without it",
+    ),
+    Refusal(
         "--tokenizer-worker-num above 1",
         lambda a: (a.tokenizer_worker_num or 1) > 1,
         "tokenizer workers load no plugins, so nothing would be predicted; use one worker",

@@ -7,8 +7,8 @@ from typing import Any
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+from laps_sd.errors import InputError
 from laps_sd.serving.hooks.targets import Target
-from laps_sd.serving.termination.refuse import refuse
 
 #: Our hook for each target, by the last part of the target's path.
 Hooks = Mapping[str, Callable[..., object]]
@@ -26,10 +26,12 @@ def apply_hooks() -> None:
 
 
 def require_hooks(targets: tuple[Target, ...], hooks: Hooks) -> None:
-    """End the server unless every hook of ours is in place (none failed, or was shut out by another plugin)."""
+    """Raise InputError unless every hook of ours is in place (none failed, or was shut out by another plugin)."""
     absent = [t.path for t in targets if not is_hooked(pkgutil.resolve_name(t.path), hooks[t.name])]
     if absent:
-        refuse(f"another plugin holds {', '.join(absent)}; remove it (SGLANG_PLUGINS selects plugins by name)")
+        raise InputError(
+            f"another plugin holds {', '.join(absent)}; remove it (SGLANG_PLUGINS selects plugins by name)"
+        )
 
 
 def is_hooked(function: Callable[..., object], hook: Callable[..., object]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from sglang.srt.runtime_context import get_exec, get_parallel, get_spec
 
 from laps_sd.data.meta_info import most_correct_drafts
+from laps_sd.errors import InputError
 from laps_sd.scheduler import make_policy
 from laps_sd.serving.engine import (
     Abort,
@@ -164,7 +165,10 @@ class SchedulerHooks:
         """Wrap ``SchedulePolicy._validate_and_adjust_policy``: the first of ours that runs."""
         if policy != POLICY:
             return original(schedule_policy, policy, tree_cache)
-        require_hooks(SCHEDULER_TARGETS, self.table)
+        try:
+            require_hooks(SCHEDULER_TARGETS, self.table)
+        except InputError as error:
+            refuse(str(error))
         return original(schedule_policy, "fcfs", tree_cache)
 
     def init_schedule_policy(self, _result: None, scheduler: Scheduler) -> None:
@@ -322,7 +326,7 @@ class SchedulerHooks:
 
     def retraction_order(self, original: Callable[..., list[int]], reqs: list[Req]) -> list[int]:
         """Wrap ``ScheduleBatch._get_decode_retraction_order``."""
-        if self.active is None:
+        if self.active is None or self.active.admission.config.preemption.retraction == "sglang":
             return original(reqs)
         order = self.active.side.keep_order(reqs)
         if sorted(order) != list(range(len(reqs))):  # SGLang would retract a request twice, or one that is not there

@@ -54,6 +54,13 @@ _HOOKS = "sglang.srt.plugins.hook_registry."
 #: Hooked in every process that parses arguments, flag or no flag. Nothing else is touched without the flag.
 ARGUMENT_TARGETS = (
     Target(_ARGS + "add_cli_args", "after", ("parser",), "add --laps-sd-* and the policy's name"),
+    Target(_ARGS + "resolve_once", "around", ("self",), "the kill switch where there is no command line"),
+    Target(
+        _CONTEXT + "publish",
+        "around",
+        ("server_args", "role", "hf_config", "ranks"),
+        "the same where there is no command line, as with sglang.Engine",
+    ),
     Target(_ARGS + "from_cli_args", "around", ("cls", "args"), "read the flags, refuse what cannot work, go active"),
 )
 

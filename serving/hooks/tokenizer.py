@@ -83,6 +83,13 @@ class TokenizerHooks:
         require_hooks(TOKENIZER_TARGETS, self.table)
         return launch
 
+    def uninstall(self) -> None:
+        """Do nothing from now on: the server of this process has ended, or the next one does without."""
+        side, self.side, self.stood_down = self.side, None, None
+        if side is not None:
+            side.close()
+            atexit.unregister(side.close)
+
     def fall_back(self, name: str, error: Exception) -> None:
         """Predict and record nothing from now on, because a hook raised; never raises.
 

@@ -50,7 +50,7 @@ def read_hints(custom_params: object, config: HintsConfig) -> Hints:
     priority = said.get("priority")
     unknown = sum(key not in ("expected_output_tokens", "priority") for key in said)
     length = _number(tokens, 1, config.max_output_tokens)
-    level = _number(priority, -config.max_priority, config.max_priority)
+    level = _number(priority, -config.max_priority, config.max_priority) if config.priority else None
     if level is not None and level != int(level):
         level = None
     return Hints(

@@ -157,7 +157,7 @@ class TokenizerSide:
     def _bound_priority(self, tokenized: TokenizedRequest) -> None:
         """Bound the request's own priority field before the scheduler reads it; nobody else does on such a server."""
         config = self._config.hints
-        if not config.request_priority:
+        if not (config.enabled and config.priority and config.request_priority):
             tokenized.priority = None
         elif tokenized.priority is not None:
             tokenized.priority = max(-config.max_priority, min(config.max_priority, tokenized.priority))

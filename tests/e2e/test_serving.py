@@ -89,7 +89,8 @@ def laps(server_factory: Callable[..., SglangServer], bundle: Path, small_model:
     config = trace.parent / "config.yaml"
     # Resuming a small model on a CPU costs a whole step, so that the default would seldom find it worth it.
     free = {"recompute_weight": 0}
-    config.write_text(yaml.safe_dump({"record": {"path": str(trace), "prompts": "text"}, "policy": free}))
+    record, trusted = {"path": str(trace), "prompts": "text"}, {"priority": True}
+    config.write_text(yaml.safe_dump({"record": record, "policy": free, "hints": trusted}))
     args = [*COMMON, "--schedule-policy", "laps-sd", "--laps-sd-bundle", str(bundle), "--laps-sd-config", str(config)]
     return server_factory(args, model=small_model)
 

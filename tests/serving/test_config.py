@@ -159,7 +159,8 @@ def test_the_command_prints_yaml_and_refuses_mistakes(tmp_path: Path) -> None:
     runner = CliRunner()
     shown = runner.invoke(app, ["config", "show"])
     assert shown.exit_code == 0
-    assert yaml.safe_load(shown.stdout)["preemption"] == {"enabled": True, "when_kv_full": True, "keep_kv": True}
+    preemption = {"enabled": True, "when_kv_full": True, "keep_kv": True, "retraction": "policy"}
+    assert yaml.safe_load(shown.stdout)["preemption"] == preemption
     bad = tmp_path / "bad.yaml"
     bad.write_text("nope: 1")
     result = runner.invoke(app, ["config", "show", str(bad)])

@@ -3,9 +3,11 @@
 import shutil
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from laps_sd.predictors import fit_bundle
 from laps_sd.predictors.acceptance.predictor import PromptAcceptance
 from laps_sd.scheduler import CostModel, PosteriorSettings
 from laps_sd.serving.config import ServingConfig
-from laps_sd.serving.flags import ACTIVE_ENV
+from laps_sd.serving.flags import ACTIVE_ENV, Default
 from laps_sd.serving.launch import Launch, load_bundle, read_launch
 
 RECORDS = [
@@ -30,7 +32,7 @@ RECORDS = [
 
 
 def flags(bundle: str | None = None, config: Path | None = None) -> Namespace:
-    return Namespace(laps_sd_bundle=bundle, laps_sd_config=config)
+    return Namespace(laps_sd_bundle=bundle, laps_sd_config=config, retraction_policy=Default("length"))
 
 
 def test_children_read_what_the_launcher_wrote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,3 +130,14 @@ def test_the_scheduler_updates_with_the_constants_fitted_with_the_bundle(sglang:
     own = Launch(str(tmp_path), ServingConfig.model_validate({"policy": {"posterior": {"discount": 0.5}}}))
     assert with_fitted_posterior(own, bundle, args) is own, "the operator's setting wins"
     assert with_fitted_posterior(launch, None, args) is launch
+
+
+@pytest.mark.parametrize(("flags", "expected"), [((), "policy"), (("--retraction-policy", "length"), "sglang")])
+def test_a_retraction_policy_that_was_asked_for_is_obeyed(
+    parse: Callable[..., Any], tmp_path: Path, flags: tuple[str, ...], expected: str
+) -> None:
+    config = tmp_path / "laps-sd.yaml"
+    config.write_text("unpredicted: true")
+    args = parse("--schedule-policy", "laps-sd", "--laps-sd-config", str(config), *flags)
+    assert args.retraction_policy == "length", "SGLang sees what it would see without us"
+    assert read_launch(args).config.preemption.retraction == expected

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -42,10 +43,11 @@ print(json.dumps({
 """
 
 
-def test_without_the_flag_two_hooks_are_registered_and_nothing_is_imported() -> None:
+def test_without_the_flag_four_hooks_are_registered_and_nothing_is_imported() -> None:
     seen = run(WITHOUT_THE_FLAG)
     server_args = "sglang.srt.server_args.ServerArgs."
-    assert seen["hooks"] == [server_args + "add_cli_args", server_args + "from_cli_args"]
+    of_arguments = [server_args + name for name in ("add_cli_args", "from_cli_args", "resolve_once")]
+    assert seen["hooks"] == ["sglang.srt.runtime_context.publish", *of_arguments]
     assert seen["modules"] == [
         "laps_sd", "laps_sd.serving", "laps_sd.serving.flags", "laps_sd.serving.plugin",
         "laps_sd.serving.termination", "laps_sd.serving.termination.refuse",
@@ -104,10 +106,51 @@ def test_a_child_registers_more_only_if_it_schedules_and_the_flag_was_given(
         return len(seen)
 
     monkeypatch.setattr(plugin.multiprocessing, "parent_process", lambda: "some parent")
-    assert registered() == 2, "the flag was not given"
+    assert registered() == 4, "the flag was not given"
     monkeypatch.setenv("LAPS_SD_ACTIVE", "{}")
-    assert registered() == 2 + len(SCHEDULER_TARGETS)
+    assert registered() == 4 + len(SCHEDULER_TARGETS)
     monkeypatch.delitem(sys.modules, "sglang.srt.managers.scheduler")
-    assert registered() == 2, "a detokenizer does not schedule"
+    assert registered() == 4, "a detokenizer does not schedule"
     monkeypatch.setattr(plugin.multiprocessing, "parent_process", lambda: None)
-    assert registered() == 2, "the launcher decides when it has parsed its arguments"
+    assert registered() == 4, "the launcher decides when it has parsed its arguments"
+
+
+OFFLINE = """
+import json, os, sys
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.server_args import ServerArgs
+from sglang.srt.runtime_context import publish
+def start(policy):
+    args = ServerArgs(model_path="dummy", device="cpu", schedule_policy=policy)
+    try:
+        args.resolve_once()
+        publish(args, role="tokenizer")
+    except Exception as error:
+        return str(error)
+    hooks = sys.modules.get("laps_sd.serving.hooks.tokenizer")
+    return [args.schedule_policy, "LAPS_SD_ACTIVE" in os.environ, bool(hooks and hooks.HOOKS.side)]
+print(json.dumps([start(policy) for policy in sys.argv[1:] or json.loads(os.environ["POLICIES"])]))
+"""
+
+
+def test_an_engine_without_command_line_takes_its_options_from_the_environment(tmp_path: Path) -> None:
+    config = tmp_path / "laps-sd.yaml"
+    config.write_text("unpredicted: true")
+    seen = run(OFFLINE, POLICIES='["laps-sd", "fcfs", "laps-sd"]', LAPS_SD_CONFIG=str(config))
+    assert seen == [["laps-sd", True, True], ["fcfs", False, False], ["laps-sd", True, True]]
+
+
+def test_an_engine_that_cannot_have_laps_sd_gets_one_sentence() -> None:
+    (sentence,) = run(OFFLINE, POLICIES='["laps-sd"]')
+    assert "needs --laps-sd-bundle" in sentence
+    assert "LAPS_SD_BUNDLE" in sentence
+
+
+def test_the_kill_switch_holds_for_an_engine_too() -> None:
+    assert run(OFFLINE, POLICIES='["laps-sd"]', LAPS_SD_DISABLE="1") == [["fcfs", False, False]]
+
+
+def test_what_a_laps_sd_server_left_in_the_environment_activates_nothing() -> None:
+    """As in a child process of one, that starts an engine of its own."""
+    assert run(OFFLINE, POLICIES='["fcfs"]', LAPS_SD_ACTIVE="{}") == [["fcfs", False, False]]

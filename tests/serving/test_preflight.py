@@ -34,6 +34,8 @@ def start(args: Namespace, capfd: pytest.CaptureFixture[str]) -> str:
     ("flags", "names"),
     [
         (["--enable-priority-scheduling"], "--enable-priority-scheduling"),
+        (["--retraction-policy", "priority"], "--retraction-policy priority"),
+        (["--abort-on-priority-when-disabled"], "--abort-on-priority-when-disabled"),
         (["--tokenizer-worker-num", "2"], "--tokenizer-worker-num"),
         (["--skip-tokenizer-init"], "--skip-tokenizer-init"),
         (["--disaggregation-mode", "prefill"], "--disaggregation-mode"),

@@ -43,6 +43,18 @@ def test_retraction_takes_the_longest_and_forgets_nothing(engine: Any) -> None:
         assert req.laps_sd.state.generated == 40 + 10 * i
 
 
+def test_sglangs_own_retraction_is_left_alone_where_it_was_asked_for(engine: Any) -> None:
+    def retracted(retraction: str) -> list[str]:
+        it = engine(slots=2, kv_tokens=70, config={"preemption": {"enabled": False, "retraction": retraction}})
+        it.submit("urgent", prompt=5, tokens=40, limit=45, predicted=6)
+        it.submit("patient", prompt=4, tokens=44, limit=44, predicted=7).priority = -1
+        it.run()
+        return [req.rid for req in it.finished if req.retraction_count]
+
+    assert retracted("policy") == ["patient"]
+    assert retracted("sglang") == ["urgent"], "the longer prompt, as SGLang does"
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("config", [{}, {"preemption": {"keep_kv": False}}, {"admission": {"reserve": "sglang"}}])
 def test_whatever_arrives_everybody_ends_and_no_token_leaks(engine: Any, seed: int, config: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ def test_every_hook_stands_in_the_table_and_every_entry_has_its_hook(sglang: Mod
 
     assert {t.name for t in SCHEDULER_TARGETS} == set(SchedulerHooks().table)
     assert {t.name for t in TOKENIZER_TARGETS} == set(TokenizerHooks().table)
-    assert {t.name for t in ARGUMENT_TARGETS} == {"add_cli_args", "from_cli_args"}
+    assert {t.name for t in ARGUMENT_TARGETS} == {"add_cli_args", "from_cli_args", "resolve_once", "publish"}
 
 
 def test_the_page_of_the_docs_is_the_table() -> None:

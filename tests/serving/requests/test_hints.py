@@ -10,7 +10,7 @@ from laps_sd.scheduler import Settings
 from laps_sd.serving.config import HintsConfig
 from laps_sd.serving.requests.hints import NO_HINTS, Hints, apply_hints, read_hints
 
-CONFIG = HintsConfig(max_output_tokens=1000, max_priority=5)
+CONFIG = HintsConfig(max_output_tokens=1000, priority=True, max_priority=5)
 
 
 def read(said: Any) -> Hints:
@@ -41,7 +41,12 @@ def test_an_unknown_hint_is_counted() -> None:
 
 
 def test_hints_can_be_turned_off() -> None:
-    assert read_hints({"laps_sd": {"priority": 1}}, HintsConfig(enabled=False)) is NO_HINTS
+    assert read_hints({"laps_sd": {"priority": 1}}, HintsConfig(enabled=False, priority=True)) is NO_HINTS
+
+
+def test_a_priority_counts_only_where_the_operator_lets_clients_say_one() -> None:
+    said = {"laps_sd": {"expected_output_tokens": 9, "priority": 1}}
+    assert read_hints(said, HintsConfig()) == Hints(9.0, rejected=1)
 
 
 JSON = st.recursive(

@@ -128,7 +128,7 @@ def test_a_tokenizer_that_fails_fails_no_request(prediction: Any) -> None:
 
 def test_hints_travel_and_bad_ones_are_counted(prediction: Any) -> None:
     counts = Counts()
-    side = make(Bundle(prediction(400)), counts)
+    side = make(Bundle(prediction(400)), counts, hints={"priority": True})
     request, _ = arrive(side, custom_params={"laps_sd": {"expected_output_tokens": 10, "priority": 3}})
     carried = detach(request.sampling_params)
     assert carried.priority == 3
@@ -139,10 +139,14 @@ def test_hints_travel_and_bad_ones_are_counted(prediction: Any) -> None:
     assert ("rejected_hints", 1) in counts.seen
 
 
+ALLOWED = {"priority": True}
+
+
 @pytest.mark.parametrize(
     ("hints", "said", "left"),
-    [({}, 7, 7), ({}, None, None), ({}, 2**62, 100), ({}, -(2**62), -100), ({"max_priority": 0}, 5, 0),
-     ({"request_priority": False}, 5, None), ({"enabled": False}, 5, 5)],
+    [({}, 7, None), (ALLOWED, 7, 7), (ALLOWED, None, None), (ALLOWED, 2**62, 100), (ALLOWED, -(2**62), -100),
+     ({**ALLOWED, "max_priority": 0}, 5, 0), ({**ALLOWED, "request_priority": False}, 5, None),
+     ({**ALLOWED, "enabled": False}, 5, None)],
 )  # fmt: skip
 def test_the_priority_field_is_bounded_or_ignored_as_configured(hints: Any, said: int | None, left: int | None) -> None:
     side = make(None, hints=hints)
