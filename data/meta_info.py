@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+import msgspec
+
 
 def from_meta_info(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record fields that SGLang's ``meta_info`` of a finished request holds.
@@ -33,6 +35,27 @@ def from_meta_info(meta: Mapping[str, Any]) -> dict[str, Any]:
         "e2e_s": meta.get("e2e_latency"),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+#: Sampling parameters that hold an answer to a form.
+_CONSTRAINTS = ("regex", "json_schema", "ebnf", "structural_tag")
+_LONGEST_CONSTRAINT = 2000
+
+
+def constraint_of(sampling: Mapping[str, Any]) -> str | None:
+    """Return what an answer is held to, ``kind:text``, as SGLang's sampling parameters say it; None where free.
+
+    Examples
+    --------
+    >>> constraint_of({"temperature": 0, "regex": "(yes|no)"})
+    'regex:(yes|no)'
+    """
+    for kind in _CONSTRAINTS:
+        text = sampling.get(kind)
+        if text:
+            text = text if isinstance(text, str) else msgspec.json.encode(text).decode()
+            return f"{kind}:{text}"[:_LONGEST_CONSTRAINT]
+    return None
 
 
 def from_server_info(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,10 @@ class PromptRequest:
         The cap asked for, tokens.
     turns
         Earlier user turns of the conversation.
+    constraint
+        What the answer is held to, as `laps_sd.data.meta_info.constraint_of` says it.
+    tools
+        How many tools the answer may call.
     """
 
     prompt: str
@@ -27,6 +31,8 @@ class PromptRequest:
     temperature: float | None = None
     model: str | None = None
     turns: int = 0
+    constraint: str | None = None
+    tools: int | None = None
 
     @classmethod
     def from_record(cls, record: RequestRecord) -> "PromptRequest":
@@ -38,4 +44,6 @@ class PromptRequest:
             temperature=record.temperature,
             model=record.model,
             turns=record.turns or 0,
+            constraint=record.constraint,
+            tools=record.tools,
         )

@@ -21,6 +21,18 @@ class Tokenizer(Protocol):
         """Return a conversation as the model is given it."""
 
 
+def templated_ids(tokenizer: Tokenizer, conversation: list[dict[str, Any]]) -> list[int] | None:
+    """Return the token ids of a conversation inside the model's chat template, ready for an answer.
+
+    None where the tokenizer has no template, or its template refuses the conversation.
+    """
+    try:
+        text = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+    except Exception:  # a template is a program of the model's makers: it may raise anything
+        return None
+    return list(tokenizer.encode(str(text), add_special_tokens=False))
+
+
 def load_tokenizer(name: str) -> Any:
     """Return the Hugging Face tokenizer of a model folder or hub name.
 

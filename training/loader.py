@@ -49,7 +49,7 @@ class BundleModel:
 def request_of(row: Mapping[str, Any]) -> PromptRequest:
     """Return a request from a row of a table, in which what is unknown may be missing, None or NaN."""
     known = {k: v for k, v in row.items() if v is not None and v == v}
-    whole = {k: int(known[k]) for k in ("prompt_tokens", "max_new_tokens", "turns") if k in known}
+    whole: dict[str, Any] = {k: int(known[k]) for k in ("prompt_tokens", "max_new_tokens", "turns") if k in known}
     temperature = float(known["temperature"]) if "temperature" in known else None
     model = str(known["model"]) if "model" in known else None
     return PromptRequest(prompt=str(known.get("prompt", "")), temperature=temperature, model=model, **whole)

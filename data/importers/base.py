@@ -7,10 +7,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from laps_sd.data.importers.options import ImportOptions
 from laps_sd.data.records.bad_rows import Row, Tolerance
-from laps_sd.data.records.reading import records_of
+from laps_sd.data.records.reading import NoRecordError, records_of
 from laps_sd.data.records.rows import iter_rows
 from laps_sd.data.records.schema import RequestRecord
 from laps_sd.data.records.seen import SeenIds
+from laps_sd.errors import InputError
 
 #: Endings of file names that say how a file is written and not what it is.
 _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".csv", ".parquet", ".log", ".txt", ".gz", ".zst"})
@@ -129,7 +130,20 @@ class Importer:
         seen = SeenIds()
         for path, name in zip(files, names_of(files), strict=True):
             placed = (row._replace(value=(row.value, Place(name, row.number))) for row in self.rows(path, tolerance))
-            yield from records_of(placed, path, tolerance, lambda at: self.convert(*at), seen)
+            try:
+                yield from records_of(placed, path, tolerance, lambda at: map(self._checked, self.convert(*at)), seen)
+            except NoRecordError as error:
+                raise InputError("; ".join([str(error), *Importer.remarks(self)])) from None
+
+    def _checked(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Refuse an answer that was cut below the very cap that the user stated for the run."""
+        cap, output = self.options.max_new_tokens, fields.get("output_tokens")
+        if cap is not None and isinstance(output, int) and fields.get("finish_reason") == "length" and output < cap:
+            raise ValueError(
+                f"finish_reason: expected `stop` for an answer of {output} tokens, below the cap of {cap} that "
+                "--max-new-tokens states, got `length`; state the true cap, or none"
+            )
+        return fields
 
 
 def names_of(files: Sequence[Path]) -> list[str]:

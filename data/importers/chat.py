@@ -1,59 +1,89 @@
-"""Conversations with their answers: ShareGPT, OpenAI messages or Alpaca, from JSON or JSON lines.
+"""Conversations with their answers: ShareGPT, OpenAI messages, Alpaca or plain pairs, from JSON or JSON lines.
 
 Each answer becomes a record whose prompt is the user turn before it; the answers of one conversation are a group. The
 files hold text, so lengths are counted with ``--tokenizer``, or estimated, which a column ``tokens_estimated`` says.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from laps_sd.data.canonical import canonical
-from laps_sd.data.conversation import conversation
+from laps_sd.data.conversation import Turn, read_conversation
 from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import count_tokens
+from laps_sd.data.tokenizer import templated_ids
 
 
 class Chat(Importer):
-    """Conversations in any of three shapes, an object each."""
+    """Conversations in any of several shapes, an object each."""
 
-    summary = "ShareGPT, OpenAI messages or Alpaca"
+    summary = "conversations with answers: ShareGPT, OpenAI messages, Alpaca, or `prompt` and `completion`"
     example = "chats.json --tokenizer MODEL --out trace.parquet"
     unsaid = (
-        "lengths in tokens. Without `--tokenizer` they are estimated from words, and a column `tokens_estimated` "
-        "says so."
+        "lengths in tokens. With `--tokenizer` they are counted, the chat template and the end-of-sequence token "
+        "included; without it they are estimated from words and signs, and a column `tokens_estimated` says so. Of an "
+        "answer, what was thought and the tools called count as well. Turns without a question before them, empty "
+        "answers and empty conversations are left out, counted and said."
     )
     uses = frozenset({"tokenizer", "max_new_tokens"})
 
     def convert(self, value: Any, place: Place) -> Iterable[dict[str, Any]]:
         """Return the fields of a record for each answer of one conversation."""
-        messages = conversation(value)
+        chat = read_conversation(value)
+        self.notes.update(chat.passed_over)
         name = f"{place.file}/{value['id']}" if isinstance(value.get("id"), str | int) else place.name
         records: list[dict[str, Any]] = []
-        for at, message in enumerate(messages):
-            if message["role"] != "assistant" or not any(m["role"] == "user" for m in messages[:at]):
+        for at, turn in enumerate(chat.turns):
+            if turn.role != "assistant":
                 continue
-            asked = canonical(messages=messages[:at])
-            fields = {
-                "request_id": f"{name}/{len(records)}",
-                "prompt": asked.text,
-                "turns": asked.turns,
-                "prompt_tokens": sum(count_tokens(m["content"], self.options.tokenizer) for m in messages[:at]),
-                **self.options.capped(count_tokens(message["content"], self.options.tokenizer)),
-                "source": self.options.source or place.file,
-                "group": name,
-            }
-            if isinstance(value.get("model"), str) and self.options.model is None:
-                fields["model"] = value["model"]
-            if self.options.tokenizer is None:
-                fields["tokens_estimated"] = True
-            records.append(self.options.complete(fields))
-        if not records:
-            raise ValueError("expected a user turn with an answer behind it, found none")
+            before = chat.turns[:at]
+            if not turn.text.strip():
+                self.notes["empty answers were left out"] += 1
+            elif not any(said.role == "user" for said in before):
+                self.notes["answers without a question before them were left out"] += 1
+            else:
+                records.append(self._record(f"{name}/{len(records)}", name, before, turn, place, value))
+                if chat.tools:
+                    records[-1]["tools"] = chat.tools
+        if not any(turn.role == "assistant" for turn in chat.turns):
+            self.notes["conversations without an answer were left out"] += 1
         return records
+
+    def _record(
+        self, request_id: str, group: str, before: Sequence[Turn], answer: Turn, place: Place, entry: Any
+    ) -> dict[str, Any]:
+        tokenizer = self.options.tokenizer
+        asked = canonical(messages=[turn.message for turn in before])
+        fields: dict[str, Any] = {
+            "request_id": request_id,
+            "prompt": asked.text,
+            "turns": asked.turns,
+            "prompt_tokens": self._prompt_tokens(before),
+            **self.options.capped(count_tokens(answer.text, tokenizer)),
+            "source": self.options.source or place.file,
+            "group": group,
+        }
+        if fields["finish_reason"] == "stop":
+            fields["output_tokens"] += 1  # the end-of-sequence token was produced, too
+        model = next((entry[key] for key in ("model", "generator") if isinstance(entry.get(key), str)), None)
+        if model and self.options.model is None:
+            fields["model"] = model
+        if tokenizer is None:
+            fields["tokens_estimated"] = True
+        return self.options.complete(fields)
+
+    def _prompt_tokens(self, before: Sequence[Turn]) -> int:
+        """Return the tokens of what a server is sent: inside the model's chat template where it has one."""
+        tokenizer = self.options.tokenizer
+        if tokenizer is not None:
+            ids = templated_ids(tokenizer, [turn.message for turn in before])
+            if ids is not None:
+                return len(ids)
+            self.notes["prompts were counted without a chat template, which the tokenizer has not or refuses"] += 1
+        return sum(count_tokens(turn.text, tokenizer) for turn in before)
 
     def remarks(self) -> list[str]:
         """Return what was passed over, and whether lengths are estimates."""
-        estimated = (
-            [] if self.options.tokenizer else ["lengths are estimated from words: give --tokenizer for exact ones"]
-        )
-        return [*super().remarks(), *estimated]
+        if self.options.tokenizer is not None:
+            return super().remarks()
+        return [*super().remarks(), "lengths are estimated from words: give --tokenizer for exact ones"]

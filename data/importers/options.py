@@ -24,6 +24,8 @@ class ImportOptions:
         The cap of the run, tokens: an answer that reached it is censored.
     natural_ends
         ``sglang-bench`` only: the run let the model end by itself (``--disable-ignore-eos``).
+    time_unit
+        ``arrivals`` only: unit of its numbers, ``s``, ``ms``, ``us`` or ``ns``, where the format leaves it open.
     """
 
     tokenizer: Tokenizer | None = None
@@ -33,6 +35,7 @@ class ImportOptions:
     source: str | None = None
     max_new_tokens: int | None = None
     natural_ends: bool = False
+    time_unit: str | None = None
 
     def complete(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Fill gaps of a record's fields with these facts."""
@@ -53,11 +56,30 @@ class ImportOptions:
         }
 
 
-def count_tokens(text: str, tokenizer: Tokenizer | None) -> int:
-    """Return the number of tokens of ``text``; without a tokenizer an estimate from words and punctuation.
+#: Scripts that put no blanks between words: a sign of them is about a token.
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff"  # Burmese, Khmer
+    "\u3040-\u30ff\u31f0-\u31ff"  # Japanese syllables
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Chinese characters
+    "\uac00-\ud7af"  # Hangul
+)
+_PIECES = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
 
-    The estimate counts a piece per six letters of a word and one per other sign, as subword vocabularies roughly do.
+
+def count_tokens(text: str, tokenizer: Tokenizer | None) -> int:
+    """Return the number of tokens of ``text``; without a tokenizer an estimate from words and signs.
+
+    The estimate counts a piece per six letters of a word (three where the letters are not Latin), one per sign of a
+    script without spaces and one per other sign, as subword vocabularies roughly do.
+
+    Examples
+    --------
+    >>> count_tokens("Name three rivers.", None)
+    4
+    >>> count_tokens("川は流れる。", None)
+    6
     """
     if tokenizer is not None:
         return len(tokenizer.encode(text, add_special_tokens=False))
-    return sum(-(-len(piece) // 6) for piece in re.findall(r"\w+|[^\w\s]", text))
+    return sum(-(-len(piece) // (6 if piece.isascii() else 3)) for piece in _PIECES.findall(text))

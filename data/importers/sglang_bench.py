@@ -48,15 +48,20 @@ class SglangBench(Importer):
         for key, values in lists.items():
             if values is not None and (not isinstance(values, list) or len(values) != count):
                 raise ValueError(f"{key}: expected one value per request, as many as in input_lens")
-        recount = self.options.natural_ends and run.get("backend") != _NATIVE
+        backend = run.get("backend")
+        recount = self.options.natural_ends and backend != _NATIVE
         if recount and self.options.tokenizer is None:
             raise ValueError(
-                f"output_lens: expected the lengths produced, the {run.get('backend')} backend wrote those asked for "
+                f"output_lens: expected the lengths produced, the {backend} backend wrote those asked for "
                 "(add --tokenizer to count the texts)"
             )
         info = run.get("server_info")
         shared = self.options.complete(from_server_info(info) if isinstance(info, Mapping) else {})
-        shared.setdefault("source", f"sglang-bench:{run.get('dataset_name')}")
+        engine = str(backend).partition("-")[0] if isinstance(backend, str) else _NATIVE
+        if engine != _NATIVE:
+            self.notes[f"requests were measured on another engine than SGLang ({engine})"] += count
+        dataset = run.get("dataset_name")
+        shared.setdefault("source", f"{engine}-bench:{dataset}" if dataset else f"{engine}-bench")
         requests = [{key: values and values[i] for key, values in lists.items()} for i in range(count)]
         return [
             {"request_id": f"{place.name}/{i}", **shared, **_request(one, recount, self.options)}
@@ -69,10 +74,7 @@ def _request(one: dict[str, Any], recount: bool, options: ImportOptions) -> dict
     if one["errors"]:
         return {**fields, "output_tokens": one["output_lens"] or 0, "finish_reason": "abort"}
     if recount:
-        produced = count_tokens(one["generated_texts"] or "", options.tokenizer) + 1  # the end-of-sequence token
-        fields.update(options.capped(min(produced, one["output_lens"])))
-        if produced >= one["output_lens"]:
-            fields["finish_reason"] = "length"
+        fields.update(_counted_again(one, options))
     elif options.natural_ends:
         fields.update(options.capped(one["output_lens"]))
     else:
@@ -82,3 +84,18 @@ def _request(one: dict[str, Any], recount: bool, options: ImportOptions) -> dict
         if isinstance(one["itls"], list):
             fields["e2e_s"] = one["ttfts"] + sum(one["itls"])
     return fields
+
+
+def _counted_again(one: dict[str, Any], options: ImportOptions) -> dict[str, Any]:
+    """Return length and end of an answer whose stated length is either real or the one asked for.
+
+    A length below the cap of the run was not asked for, so it is the server's own count, and the answer ended. Without
+    a stated cap, and at the cap, the text decides: one that is shorter ended by itself.
+    """
+    stated, cap = one["output_lens"], options.max_new_tokens
+    if cap is not None and isinstance(stated, int) and 0 < stated < cap:
+        return options.capped(stated)
+    produced = count_tokens(one["generated_texts"] or "", options.tokenizer) + 1  # the end-of-sequence token
+    if isinstance(stated, int) and produced >= stated:
+        return {**options.capped(stated), "finish_reason": "length"}
+    return options.capped(produced)

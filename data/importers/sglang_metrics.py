@@ -14,7 +14,7 @@ import msgspec
 from laps_sd.data.canonical import canonical
 from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import ImportOptions
-from laps_sd.data.meta_info import from_meta_info
+from laps_sd.data.meta_info import constraint_of, from_meta_info
 from laps_sd.data.records.bad_rows import Row, Tolerance
 from laps_sd.data.records.rows import iter_rows
 from laps_sd.errors import InputError
@@ -61,14 +61,19 @@ class SglangMetrics(Importer):
                 "request_parameters: expected the request as JSON text (a line of --export-metrics-to-file)"
             )
         asked = _decoded(line["request_parameters"])
+        sampling = asked.get("sampling_params")
+        sampling = sampling if isinstance(sampling, Mapping) else {}
+        if sampling.get("max_new_tokens") == 0 or _empty(line):
+            self.notes["requests that asked for no token (SGLang's warm-up is one) were left out"] += 1
+            return []
         fields = self.options.complete({"request_id": line.get("id"), **from_meta_info(line)})
         text, turns = _prompt(asked, self.options)
         self._without_text += text is None
         if text is not None:
             fields.update(prompt=text, turns=turns)
-        sampling = asked.get("sampling_params")
-        if isinstance(sampling, Mapping):
-            fields.update({k: sampling[k] for k in ("max_new_tokens", "temperature") if sampling.get(k) is not None})
+        fields.update({k: sampling[k] for k in ("max_new_tokens", "temperature") if sampling.get(k) is not None})
+        if (constraint := constraint_of(sampling)) is not None:
+            fields["constraint"] = constraint
         received = line.get("request_received_ts")
         if start is not None and isinstance(received, float):
             fields["arrival_s"] = round(max(0.0, received - start), 6)
@@ -86,6 +91,13 @@ class SglangMetrics(Importer):
             return super().remarks()
         hint = "these files hold token ids of chat requests only: give --tokenizer to get their prompts"
         return [*super().remarks(), hint]
+
+
+def _empty(line: Mapping[str, Any]) -> bool:
+    """Whether the request was "cut" before its first token: it asked for none."""
+    reason = line.get("finish_reason")
+    reason = reason.get("type") if isinstance(reason, Mapping) else reason
+    return reason == "length" and not line.get("completion_tokens")
 
 
 def _decoded(text: str) -> Mapping[str, Any]:

@@ -17,6 +17,10 @@ _BLOCK_ROWS = 256
 _BLOCK_CHARS = 4 << 20
 
 
+class NoRecordError(InputError):
+    """A file was read to its end, and nothing in it was a record."""
+
+
 def read_records(path: Path | str, *, skip_bad: int = 0, on_bad: OnBad | None = None) -> list[RequestRecord]:
     """Read all records of a file into a list. See :func:`iter_records`."""
     return list(iter_records(path, skip_bad=skip_bad, on_bad=on_bad))
@@ -99,7 +103,7 @@ def records_of(
         found += 1
         yield record
     if not found:
-        raise InputError(f"{path}: expected at least one record, found none that can be used")
+        raise NoRecordError(f"{path}: expected at least one record, found none that can be used")
 
 
 def _without_repeats(

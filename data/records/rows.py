@@ -48,6 +48,8 @@ def iter_rows(path: Path, tolerance: Tolerance, longest: int = LONGEST_LINE) -> 
             raise InputError(f"{path}: expected JSON lines or Parquet, found binary data")
         elif start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
             yield from _iter_array(path, file, tolerance, longest)
+        elif _spread_over_lines(file):
+            yield from _iter_array(path, _between(b"[", file, b"]"), tolerance, longest)
         else:
             yield from _iter_lines(path, file, tolerance, longest)
 
@@ -62,6 +64,43 @@ def iter_placed(path: Path) -> Iterator[tuple[str, Any]]:
     """
     for row in iter_rows(path, Tolerance()):
         yield f"{path}, {row.unit} {row.number}", row.value
+
+
+def _spread_over_lines(file: io.BufferedReader) -> bool:
+    """Whether the file is one indented object after the other instead of one object a line."""
+    try:
+        lines = file.peek(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 2)
+    except DamagedFileError:
+        return False  # told when the lines are read
+    if len(lines) < 2 or not lines[0].startswith(b"{"):
+        return False
+    return lines[0].strip() == b"{" or (lines[1][:1] in (b" ", b"\t") and not lines[0].rstrip().endswith(b"}"))
+
+
+def _between(before: bytes, file: io.BufferedReader, behind: bytes) -> io.BufferedReader:
+    return io.BufferedReader(_Framed(before, file, behind))
+
+
+class _Framed(io.RawIOBase):
+    """The bytes of a file with something before and behind them."""
+
+    def __init__(self, before: bytes, file: io.BufferedReader, behind: bytes) -> None:
+        self._file = file
+        self._left = before
+        self._behind: bytes | None = behind
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
+        if not self._left:
+            self._left = self._file.read1(len(buffer))
+            if not self._left and self._behind is not None:
+                self._left, self._behind = self._behind, None
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
 
 
 def _binary(start: bytes) -> bool:

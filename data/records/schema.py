@@ -57,6 +57,18 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     turns: Annotated[Count | None, _meta("Earlier user turns of the conversation", "the messages", "turns")] = None
     max_new_tokens: Annotated[Positive | None, _meta("The cap asked for", "`sampling_params`", "tokens")] = None
     temperature: Annotated[Annotated[float, Meta(ge=0, le=1000)] | None, _meta("0: greedy", "`sampling_params`")] = None
+    constraint: Annotated[
+        str | None,
+        _meta(
+            "What the answer is held to: `regex`, `json_schema`, `ebnf` or `structural_tag`, a colon, and the text of "
+            "it (the first 2,000 characters)",
+            "`sampling_params`",
+        ),
+    ] = None
+    tools: Annotated[
+        Count | None,
+        _meta("Tools that the answer may call; where no list is known, those that are called", "the request"),
+    ] = None
     model: Annotated[str | None, _meta("Target model", "`/server_info`")] = None
     draft: Annotated[str | None, _meta("Draft algorithm, and draft model if there is one", "`/server_info`")] = None
     max_correct_drafts: Annotated[

@@ -55,6 +55,9 @@ def import_(
     natural_ends: Annotated[
         bool, typer.Option("--natural-ends", help="sglang-bench: the run had --disable-ignore-eos.")
     ] = False,
+    time_unit: Annotated[
+        str | None, typer.Option(metavar="UNIT", help="arrivals: unit of its times, s, ms, us or ns.")
+    ] = None,
     skip_bad: Annotated[int, typer.Option(min=0, metavar="N", help="Bad rows to leave out before giving up.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as JSON.")] = None,
     formats: Annotated[
@@ -83,10 +86,12 @@ def import_(
         source=source,
         max_new_tokens=max_new_tokens,
         natural_ends=natural_ends,
+        time_unit=time_unit,
     )
     importer = importer_of(options)
     given = {
         "tokenizer": tokenizer, "questions": questions, "max_new_tokens": max_new_tokens, "natural_ends": natural_ends,
+        "time_unit": time_unit,
     }  # fmt: skip
     for unused in (_flag(name) for name, value in given.items() if value and name not in importer.uses):
         say(f"{unused} changes nothing: {kind} has no use for it")

@@ -101,8 +101,8 @@ ALPACA = {"instruction": "Make it shorter.", "input": "A very long sentence.", "
 
 def test_each_answer_of_a_conversation_is_a_record_of_one_group(write_lines):
     first, second = records("chat", write_lines(SHAREGPT), tokenizer=WordTokenizer())
-    assert (first.prompt, first.turns, first.output_tokens) == ("Name a river.", 0, 2)
-    assert (second.prompt, second.turns, second.output_tokens) == ("Another one, please.", 1, 5)
+    assert (first.prompt, first.turns, first.output_tokens) == ("Name a river.", 0, 2 + 1)  # and end of sequence
+    assert (second.prompt, second.turns, second.output_tokens) == ("Another one, please.", 1, 5 + 1)
     assert second.prompt_tokens == 3 + 2 + 3  # what was said before is in the prompt too
     assert first.group == second.group
     assert first.finish_reason == "stop"
@@ -126,7 +126,7 @@ def test_estimated_lengths_are_marked(write_lines):
 
 def test_answers_at_the_cap_are_censored(write_lines):
     first, second = records("chat", write_lines(SHAREGPT), tokenizer=WordTokenizer(), max_new_tokens=4)
-    assert (first.finish_reason, first.output_tokens) == ("stop", 2)
+    assert (first.finish_reason, first.output_tokens) == ("stop", 2 + 1)
     assert (second.finish_reason, second.output_tokens, second.max_new_tokens) == ("length", 4, 4)
 
 
@@ -134,13 +134,10 @@ def test_answers_at_the_cap_are_censored(write_lines):
     ("entry", "sentence"),
     [
         ({"text": "plain"}, "expected an object with `conversations`"),
-        ([1], "expected an object with `conversations`"),
-        ({"conversations": [{"from": "human"}]}, "conversations: expected turns with `from` and `value`"),
-        ({"messages": ["hi"]}, "messages: expected messages with `role` and `content`"),
-        (
-            {"messages": [{"role": "user", "content": "hi"}]},
-            "expected a user turn with an answer behind it, found none",
-        ),
+        ([1], "expected an object with a conversation, got list"),
+        ({"conversations": [{"from": "human"}]}, "conversations[0]: expected what was said in `content` or `value`"),
+        ({"conversations": [{"value": "hi"}]}, "conversations[0]: expected `role` and `content`, or `from` and"),
+        ({"messages": ["hi"]}, "messages[0]: expected an object with a role and what was said, got text"),
     ],
 )
 def test_what_is_no_conversation_is_told_by_line(write_lines, entry, sentence):
