@@ -131,9 +131,17 @@ class Importer:
         for path, name in zip(files, names_of(files), strict=True):
             placed = (row._replace(value=(row.value, Place(name, row.number))) for row in self.rows(path, tolerance))
             try:
-                yield from records_of(placed, path, tolerance, lambda at: map(self._checked, self.convert(*at)), seen)
+                yield from records_of(placed, path, tolerance, lambda at: self._converted(*at), seen)
             except NoRecordError as error:
                 raise InputError("; ".join([str(error), *Importer.remarks(self)])) from None
+
+    def _converted(self, value: Any, place: Place) -> list[dict[str, Any]]:
+        try:
+            return [self._checked(fields) for fields in self.convert(value, place)]
+        except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            # Somewhere in the row stands a value of another kind than the format has there.
+            why = " ".join(str(error).split())[:100]
+            raise ValueError(f"expected a row of this format, got a value of another kind in it ({why})") from error
 
     def _checked(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Refuse an answer that was cut below the very cap that the user stated for the run."""

@@ -62,6 +62,8 @@ class SglangBench(Importer):
             self.notes[f"requests were measured on another engine than SGLang ({engine})"] += count
         dataset = run.get("dataset_name")
         shared.setdefault("source", f"{engine}-bench:{dataset}" if dataset else f"{engine}-bench")
+        if recount and self.options.max_new_tokens is None:
+            self.notes["answers came without the cap of their run: whoever is as long as stated counts as cut"] += count
         requests = [{key: values and values[i] for key, values in lists.items()} for i in range(count)]
         return [
             {"request_id": f"{place.name}/{i}", **shared, **_request(one, recount, self.options)}

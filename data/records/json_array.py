@@ -6,7 +6,8 @@ from typing import IO
 
 _CHUNK = 1 << 20
 _OUTSIDE = re.compile(rb'["{}\[\]]')
-_INSIDE = re.compile(rb'["\\]')
+#: A text up to its closing quote, to a lone backslash at the end of what was read, or to that end.
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 class NotAnArrayOfObjectsError(ValueError):
@@ -51,17 +52,16 @@ class _Scan:
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         text = self.left + chunk
         while True:
-            mark = (_INSIDE if self._in_text else _OUTSIDE).search(text, self._at)
+            if self._in_text:
+                inside = _INSIDE.match(text, self._at)
+                self._at = inside.end() if inside is not None else len(text)
+                if text[self._at : self._at + 1] != b'"':  # the rest of the text comes with the next chunk
+                    break
+            mark = _OUTSIDE.search(text, self._at)
             if mark is None:
                 self._at = len(text)
                 break
             char = mark.group()
-            if char == b"\\":
-                if mark.end() == len(text):  # the escaped character comes with the next chunk
-                    self._at = mark.start()
-                    break
-                self._at = mark.end() + 1
-                continue
             self._at = mark.end()
             if char == b'"':
                 self._quote(text, mark.start())

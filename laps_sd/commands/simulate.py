@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -163,15 +164,50 @@ def _show(results: Results) -> None:
     tau = facts["predictions_kendall_tau"]
     load = "unknown" if facts["load"] is None else f"{facts['load']:.2f}"
     console.print(
-        f"{facts['n']} requests, {facts['seeds']} seed(s), {facts['slots']} slots, load {load}, predictions "
-        f"{facts['predictions']}{'' if tau is None else f' (Kendall tau {tau:.2f})'}, "
-        f"{facts['censored_left_out']} censored requests left out"
+        f"{facts['n']} requests{_over(facts)}, {facts['seeds']} seed(s), {facts['slots']} slots, load {load}, "
+        f"predictions {facts['predictions']}{'' if tau is None else f' (Kendall tau {tau:.2f})'}, {_left_out(facts)}"
     )
+    if (question := _sparse(facts)) is not None:
+        console.print(question)
     console.print(policy_table(results.policies, "Policies"))
     if results.ablation:
         console.print(policy_table(results.ablation, "Ablation of laps-sd"))
     for at_load, table in sorted(results.sweep.items()):
         console.print(policy_table(table, f"At load {at_load:g}"))
+
+
+def _over(facts: Mapping[str, Any]) -> str:
+    from laps_sd.data.importers.arrivals import in_words
+
+    return "" if facts["span_s"] is None else f" over {in_words(facts['span_s'])}"
+
+
+def _left_out(facts: Mapping[str, Any]) -> str:
+    """Say how many requests of the trace are not replayed, and why."""
+    aborted = facts["aborted_left_out"]
+    why = {
+        "cut at a limit": facts["censored_left_out"] - aborted,
+        "aborted": aborted,
+        "without a token of output": facts["empty_left_out"],
+    }
+    told = [f"{count} {reason}" for reason, count in why.items() if count]
+    return f"left out: {', '.join(told) or 'none'}"
+
+
+#: Below this load a request hardly ever meets another.
+_SPARSE = 0.01
+
+
+def _sparse(facts: Mapping[str, Any]) -> str | None:
+    """Ask whether the times are in seconds, where so few requests came that no policy can matter."""
+    from laps_sd.data.importers.arrivals import in_words
+
+    if facts["span_s"] is None or facts["load"] is None or facts["load"] >= _SPARSE:
+        return None
+    return (
+        f"The arrivals span {in_words(facts['span_s'])} at a load of {facts['load']:.2g}: hardly any request waits. "
+        "Are they in seconds? Import them with --time-unit if not, or give --load to bring them closer together."
+    )
 
 
 #: Beyond these a load, a rate or a burstiness is a slip of the finger, and arrival times overflow.

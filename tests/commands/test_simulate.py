@@ -350,3 +350,29 @@ def test_a_record_beyond_all_bounds_is_named(
     write_records(path, [record(i, **(fields if i == 3 else {})) for i in range(5)])
     assert run(["simulate", "--trace", str(path), "--workers", "1", "--predictions", "none"]) == 2
     assert f"request r3: {complaint}" in capsys.readouterr().err
+
+
+def test_what_is_left_out_is_said_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.jsonl"
+    rows = [record(i) for i in range(5)]
+    rows += [record(10, output_tokens=0, finish_reason="stop"), record(11, finish_reason="abort")]
+    rows += [record(12, finish_reason="length", max_new_tokens=1000), record(13, finish_reason="length")]
+    write_records(path, [r.replace(**NO_STEPS) if r.output_tokens == 0 else r for r in rows])
+    assert run(["simulate", "--trace", str(path), "--policies", "fcfs", "--seeds", "1", "--workers", "1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "left out: 2 cut at a limit, 1 aborted, 1 without a token of output" in said
+
+
+def test_a_trace_so_sparse_that_its_unit_must_be_wrong_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step, asked in ((1e6, True), (10.0, False)):
+        path = tmp_path / "trace.jsonl"
+        write_records(path, [record(i).replace(arrival_s=i * step) for i in range(20)])
+        assert run(["simulate", "--trace", str(path), "--policies", "fcfs", "--seeds", "1", "--workers", "1"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("Are they in seconds?" in said) is asked
+        assert ("20 requests over 219.9 days" in said) is asked
+
+
+NO_STEPS = {"verify_steps": None, "accept_lengths": None, "correct_drafts_histogram": None}

@@ -1,6 +1,5 @@
 """What every importer keeps to, whoever registered it: found by name, documented, tolerant, the same twice."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,7 @@ from laps_sd.errors import InputError
 from laps_sd.extensions import IMPORTERS
 
 ROOT = Path(__file__).parents[3]
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = IMPORTERS.names()
-
-RECORD = {"request_id": "r", "prompt_tokens": 3, "output_tokens": 5, "finish_reason": "stop"}
-QUESTION = {
-    "question_id": 1,
-    "choices": [{"index": 0, "new_tokens": [3], "decoding_steps": [2], "accept_lengths": [2, 1], "wall_time": [0.1]}],
-}
-CHAT = {"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]}
-#: A small file of each format. A format that is added needs one here.
-SAMPLES = {
-    "sglang-metrics": (FIXTURES / "sglang-request-metrics-20261201_23.log").read_bytes(),
-    "sglang-bench": (FIXTURES / "sglang-bench.jsonl").read_bytes(),
-    "spec-bench": json.dumps(QUESTION).encode() + b"\n",
-    "arrivals": b"arrival_s,input_tokens,output_tokens\n0.0,3,4\n1.5,4,5\n",
-    "chat": json.dumps(CHAT).encode() + b"\n",
-    "records": json.dumps(RECORD).encode() + b"\n",
-}
 
 
 @pytest.fixture(params=NAMES)
@@ -39,14 +21,14 @@ def name(request):
 
 
 @pytest.fixture
-def sample(name, tmp_path):
+def sample(name, samples, tmp_path):
     path = tmp_path / f"sample{'.csv' if name == 'arrivals' else '.jsonl'}"
-    path.write_bytes(SAMPLES[name])
+    path.write_bytes(samples[name])
     return path
 
 
-def test_every_format_has_a_sample_here():
-    assert set(SAMPLES) == set(NAMES)
+def test_every_format_has_a_sample(samples):
+    assert set(samples) == set(NAMES)
 
 
 def test_a_format_says_what_it_is_and_which_options_it_reads(name):
@@ -82,8 +64,8 @@ def test_what_is_not_of_the_format_is_one_sentence(name, junk, tmp_path):
     assert "junk" in str(error.value)
 
 
-def test_a_bad_row_is_left_out_when_that_is_allowed(name, sample):
-    sample.write_bytes(SAMPLES[name].rstrip(b"\n") + b"\n{]\n")
+def test_a_bad_row_is_left_out_when_that_is_allowed(name, sample, samples):
+    sample.write_bytes(samples[name].rstrip(b"\n") + b"\n{]\n")
     with pytest.raises(InputError, match=r"line \d+"):
         list(import_records(name, [sample]))
     told: list[str] = []
@@ -97,10 +79,10 @@ NAMED = {"records", "spec-bench", "sglang-metrics"}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NAMED])
-def test_files_of_one_name_in_two_folders_give_ids_of_their_own(name, tmp_path):
+def test_files_of_one_name_in_two_folders_give_ids_of_their_own(name, samples, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "answers.json").write_bytes(SAMPLES[name])
+        (tmp_path / folder / "answers.json").write_bytes(samples[name])
     records = list(import_records(name, [tmp_path / "a" / "answers.json", tmp_path / "b" / "answers.json"]))
     assert len({record.request_id for record in records}) == len(records)
     assert {record.request_id.split("/")[0] for record in records} == {"a", "b"}
@@ -128,9 +110,9 @@ def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path, capsys):
     assert "unknown format 'chats'; did you mean 'chat'?" in capsys.readouterr().err
 
 
-def test_an_option_that_a_format_does_not_read_is_said(tmp_path, capsys):
+def test_an_option_that_a_format_does_not_read_is_said(samples, tmp_path, capsys):
     path = tmp_path / "r.jsonl"
-    path.write_bytes(SAMPLES["records"])
+    path.write_bytes(samples["records"])
     assert run(["import", "records", str(path), "--natural-ends", "--out", str(tmp_path / "t.jsonl")]) == 0
     assert "--natural-ends changes nothing: records has no use for it" in capsys.readouterr().err
 
