@@ -90,7 +90,9 @@ ALLOWED = ["--enable-return-hidden-states", "--enable-custom-logit-processor"]
 def start(server_factory: Callable[..., SglangServer], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """``start(args, env)``: a server with laps-sd, on which a preemption costs nothing."""
     config = tmp_path_factory.mktemp("resuming") / "config.yaml"
-    config.write_text(yaml.safe_dump({"unpredicted": True, "policy": {"recompute_weight": 0}}))
+    config.write_text(
+        yaml.safe_dump({"unpredicted": True, "policy": {"recompute_weight": 0}, "hints": {"priority": True}})
+    )
     laps = ["--schedule-policy", "laps-sd", "--laps-sd-config", str(config)]
 
     def make(args: Sequence[str], env: dict[str, str] | None = None, *, ours: bool = True) -> SglangServer:
