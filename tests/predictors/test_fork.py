@@ -35,7 +35,7 @@ torch.ones(2000, 2000) @ torch.ones(2000, 2000)
 def forked(folder: Path, use_torch: str = "") -> str:
     command = [sys.executable, "-c", PROGRAM.format(use_torch=use_torch), str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=True)
     return done.stdout.strip()
 
 
