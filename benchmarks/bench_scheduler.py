@@ -35,6 +35,10 @@ from laps_sd.serving.requests.exchange import Attachment
 from laps_sd.serving.requests.scheduler_side import SchedulerSide
 
 RUNNING = 256
+PLAIN = {
+    "max_new_tokens": 4096, "ignore_eos": False, "stop_strs": [], "stop_regex_strs": [], "frequency_penalty": 0.0,
+    "presence_penalty": 0.0, "repetition_penalty": 1.0, "min_new_tokens": 0,
+}  # fmt: skip
 WARM_UP = 50  # rounds that are not counted
 TARGET_US = {1_000: 200, 10_000: 1_000}
 
@@ -46,12 +50,26 @@ class Request:
     true_tokens: float
     origin_input_ids: range
     output_ids: list[int] = field(default_factory=list)
-    sampling_params: Any = field(default_factory=lambda: SimpleNamespace(max_new_tokens=4096))
+    sampling_params: Any = field(default_factory=lambda: SimpleNamespace(**PLAIN))
     time_stats: Any = field(default_factory=lambda: SimpleNamespace(prefill_finished_time=0.0))
     priority: int | None = None
     num_matched_prefix_tokens: int = 0
     prefix_len: int = 0
     laps_sd: Any = None
+
+    # What a plain request asks for, and one that goes on: nothing special, alike for all.
+    to_finish = beam_group = session = session_generation = grammar = custom_logit_processor = None
+    multimodal_inputs = input_embeds = positional_embed_overrides = token_type_ids = None
+    return_hidden_states = return_routed_experts = return_indexer_topk = False
+
+    @property
+    def output_ids_through_stop(self) -> list[int]:
+        """All of the answer: none runs past its end."""
+        return self.output_ids
+
+    def finished(self) -> bool:
+        """Whether it has ended."""
+        return False
 
 
 class TimedSide(SchedulerSide):

@@ -234,6 +234,24 @@ def test_aborted_and_abandoned_requests_leave_nothing_behind(laps: SglangServer)
     assert generate(laps, prompts(1, False))["meta_info"]["completion_tokens"] > 0
 
 
+def test_a_request_that_is_aborted_in_the_queue_answers_with_our_fields_too(laps: SglangServer) -> None:
+    def ask(rid: str) -> Any:
+        sampling = {"temperature": 0, "max_new_tokens": 200, "ignore_eos": True}
+        return post(laps, "/generate", {"text": prompts(9, True), "rid": rid, "sampling_params": sampling})
+
+    with ThreadPoolExecutor(SLOTS + 1) as pool:
+        asked = [pool.submit(ask, f"queue-{i}") for i in range(SLOTS + 1)]
+        time.sleep(1.0)
+        for rid in ("queue-2", "queue-1", "queue-0"):  # one of them waits: there is a slot too few
+            abort = {"rid": rid}
+            httpx.post(laps.url + "/abort_request", json=abort, timeout=60, trust_env=False).raise_for_status()
+        answers = [answer.result()["meta_info"] for answer in asked]
+    assert "Abort in waiting queue" in [answer["finish_reason"].get("message") for answer in answers]
+    assert [answer["laps_sd"]["predicted_tokens"] for answer in answers] == [200] * len(answers)
+    assert all(answer["finish_reason"].keys() <= {"type", "message", "status_code", "err_type"} for answer in answers)
+    wait_idle(laps)
+
+
 def test_our_metrics_appear_beside_sglangs(laps: SglangServer) -> None:
     generate(laps, prompts(5, False))
     send_load(laps.url, burst(8))

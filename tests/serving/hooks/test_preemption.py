@@ -194,3 +194,28 @@ def test_an_answer_that_ignores_its_end_is_planned_as_long_as_its_limit(engine: 
     it.run()
     assert sum(req.retraction_count for req in reqs) == 0
     assert [req.fields["predicted_tokens"] for req in reqs] == [200] * 8
+
+
+@pytest.mark.parametrize(("caps", "proposed"), [(None, [3, 3, 3]), ([4, 2, 1], [3, 1, 0])])
+def test_drafts_count_as_proposed_where_each_request_has_its_own_number(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, caps: list[int] | None, proposed: list[int]
+) -> None:
+    """Ragged verification says how many tokens it verified of each request, the root included."""
+    import torch
+
+    it = engine(slots=3, kv_tokens=2000)
+    for i in range(3):
+        it.submit(f"r{i}", prompt=5, tokens=50)
+    it.round()
+    steps: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(it.hooks.active.side, "on_step", lambda req, k, n, tokens: steps.append((k, n, tokens)))
+    result = SimpleNamespace(
+        num_correct_drafts_per_req_cpu=[2, 1, 0],
+        speculative_num_draft_tokens=4,
+        cap_lens=None if caps is None else torch.tensor(caps),
+    )
+    spec = SimpleNamespace(speculative_algorithm="DSPARK", speculative_num_steps=None, speculative_eagle_topk=1)
+    monkeypatch.setattr("laps_sd.serving.hooks.scheduler.get_spec", lambda: spec)
+    outcome = ([[1, 1, 1], [1, 1], [1]], None)
+    it.hooks.normalize_decode_outputs(outcome, None, batch=it.running, result=result)
+    assert steps == [(2, proposed[0], 3), (1, proposed[1], 2), (0, proposed[2], 1)]
