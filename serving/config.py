@@ -6,6 +6,7 @@
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from laps_sd.scheduler import CostModel, PosteriorSettings, Settings, policy_cla
 from laps_sd.serving.flags import POLICY
 
 _WIDTH = 100
+_MOST_VALUES = 10_000
 _POLICY_NAME = (
     "Who ranks: a policy of `laps-sd simulate --policies`, also one that another installed package registers."
 )
@@ -270,14 +272,35 @@ def load_config(path: Path | str | None) -> ServingConfig:
     if path is None:
         return ServingConfig()
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        values = _values_in(yaml.compose(text, yaml.SafeLoader))
+        content = yaml.safe_load(text) if values <= _MOST_VALUES else None
     except OSError as error:
         raise InputError(f"--laps-sd-config {path}: {error.strerror or error}; give a readable YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except Exception as error:  # a tag that a value does not fit may raise anything, as may brackets without end
         raise InputError(f"--laps-sd-config {path} is not YAML ({_one_line(error)}); correct it") from error
+    if values > _MOST_VALUES:
+        more = f"holds more than {_MOST_VALUES:,} values, those that anchors repeat included"
+        raise InputError(f"--laps-sd-config {path} {more}; `laps-sd config show` prints every key")
     config = parse_config({} if content is None else content, source=f"--laps-sd-config {path}")
     config.cost()
     return config
+
+
+def _values_in(node: yaml.Node | None, known: dict[yaml.Node, float] | None = None) -> float:
+    """How many values a document holds when each alias is written out; infinite where one holds itself.
+
+    A few lines of anchors can stand for more than any memory holds, which shows when they are merged or printed.
+    """
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    known = {} if known is None else known
+    if node not in known:
+        known[node] = inf
+        pairs = isinstance(node, yaml.MappingNode)
+        parts = [part for pair in node.value for part in pair] if pairs else node.value
+        known[node] = 1 + sum(_values_in(part, known) for part in parts)
+    return known[node]
 
 
 def parse_config(content: object, *, source: str) -> ServingConfig:

@@ -1,5 +1,6 @@
 """What all tests share: property tests that search the same examples everywhere, however slow the machine."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -9,7 +10,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "laps-sd", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("laps-sd")
+# benchmarks/fuzz.py: other examples each time, and none that takes long.
+settings.register_profile("laps-sd search", settings.get_profile("laps-sd"), derandomize=False, deadline=20_000)
+settings.load_profile("laps-sd search" if "LAPS_SD_FUZZ" in os.environ else "laps-sd")
 
 
 @pytest.fixture

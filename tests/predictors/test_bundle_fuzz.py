@@ -1,7 +1,7 @@
 """Bundles that somebody changed: loading refuses them in one sentence, or they predict.
 
-Every example changes one file of a real bundle and seals it again, so that no checksum stands in the way. Set
-LAPS_SD_FUZZ to search longer than a test run does.
+Every example changes one file of a real bundle and seals it again, so that no checksum stands in the way.
+benchmarks/fuzz.py searches longer than a test run does.
 """
 
 import hashlib

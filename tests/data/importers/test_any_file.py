@@ -23,8 +23,8 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 SIGNS = [b"{", b"]", b'"', b"\n", b"\\ud800", b"1e999", b"-", b"9" * 30]
-#: ``FUZZ=2000 pytest tests/data/importers/test_any_file.py`` searches longer, other examples every time.
-FUZZ = int(os.environ.get("FUZZ", "20"))
+#: benchmarks/fuzz.py searches longer, other examples every time.
+FUZZ = int(os.environ.get("LAPS_SD_FUZZ", "20"))
 bent = settings(
     max_examples=FUZZ,
     derandomize=FUZZ == 20,
