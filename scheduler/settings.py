@@ -138,8 +138,8 @@ class Settings:
     patience: Annotated[
         float,
         Setting(
-            "A request waits at most this many times its expected service (in rounds), then only requests that are "
-            "older in that sense go before it.",
+            "A request waits at most this many times its expected service at arrival (in rounds, all its waits "
+            "together), then only requests that are older in that sense go before it.",
             low=0,
             high=1_000_000_000_000,
         ),
@@ -153,6 +153,14 @@ class Settings:
             high=1_000_000_000,
         ),
     ] = 16.0
+
+    patience_before_priority: Annotated[
+        bool,
+        Setting(
+            "Whoever has waited so long goes before every client priority and keeps its slot from it, so that nobody "
+            "starves under others' priority. false: only before those of its own priority."
+        ),
+    ] = False
 
     # --- trust in predictions, and what finished requests teach ----------------------------------------------------
     trust: Annotated[bool, Setting("Lean less on predictions that finished requests proved wrong.")] = True
@@ -170,6 +178,15 @@ class Settings:
             high=1,
         ),
     ] = 0.95
+    lean_trust: Annotated[
+        float,
+        Setting(
+            "Trust below which a review of the statistics places predicted requests anew as well; above it the "
+            "population hardly counts for them, and only a change of trust does.",
+            low=0,
+            high=1,
+        ),
+    ] = 0.5
     trust_prior: Annotated[
         float,
         Setting("Weight of the belief that the predictions are good.", "finished requests", low=0, high=1_000_000),
@@ -211,6 +228,16 @@ class Settings:
     ] = 16
 
     # --- work, and KV memory -------------------------------------------------------------------------------------
+    places_per_round: Annotated[
+        int,
+        Setting(
+            "Waiting requests whose place is computed anew in one round after a review of the statistics; more where "
+            "more are due than there are slots.",
+            "requests",
+            low=1,
+            high=1_000_000,
+        ),
+    ] = 16
     refresh_steps: Annotated[
         int, Setting("A running request's place is computed anew after so many.", STEPS, low=1, high=10_000)
     ] = 8

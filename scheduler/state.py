@@ -55,6 +55,8 @@ class RequestState:
         Queue, 0 the highest.
     perceived_service : float
         Perceived remaining service in verify steps when its place was last computed.
+    patience : int
+        Rounds that it may still wait, all its waits together, before it is overdue.
     deadline : int
         Round from which it is overdue, if it waits.
     key : tuple
@@ -82,6 +84,7 @@ class RequestState:
     waiting_since: int = 0
     queue: int = 0
     perceived_service: float = 0.0
+    patience: int = 0
     deadline: int = 0
     overdue: bool = False
     learns: bool = True

@@ -17,11 +17,22 @@ from laps_sd.scheduler.state import RequestState
 
 #: Tokens that SGLang's admission expects of a request without a limit (its ``CLIP_MAX_NEW_TOKENS``).
 _CLIPPED = 4096
+#: Places that a verify step is divided into: far more than an estimate can know, far fewer than a float holds.
+_PER_STEP = 65_536.0
 
 
 def itself(item: RequestState) -> RequestState:
     """Return the state, where a queue holds states."""
     return item
+
+
+def comparable(service: float) -> float:
+    """Return the service (verify steps) to the nearest multiple of 2⁻¹⁶, for an order.
+
+    Exponentials, logarithms and sums of arrays differ in their last bits between processors, with AVX-512 and without,
+    and ranks on unlike nodes must order alike.
+    """
+    return int(service * _PER_STEP + 0.5) / _PER_STEP
 
 
 class Policy:
@@ -88,7 +99,7 @@ class Policy:
 
     # --- what the engine asks --------------------------------------------------------------------------------
 
-    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
         """Sort the waiting requests in place, the next to be served first.
 
         Parameters
@@ -98,8 +109,15 @@ class Policy:
             one without those that left, and with new ones at the end.
         state_of : callable
             State of an item; need not be asked about items that were ranked before.
+
+        Returns
+        -------
+        sequence of RequestState
+            Requests that were ranked before and are missing now although no hook said that they leave, as far as the
+            policy noticed. The engine, which knows whether they are gone, says so with `on_abort`.
         """
         waiting.sort(key=lambda item: state_of(item).key)
+        return ()
 
     def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
         """Return the item of ``running`` that should give way to ``candidate``, or None.

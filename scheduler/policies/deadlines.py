@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 
 from laps_sd.scheduler.state import RequestState
 
-_SPARE = 64  # entries of requests that wait no more which are always borne; beyond that as many as there are live ones
+_SPARE = 64  # entries of requests that wait no more which are always kept; beyond that as many as there are live ones
 
 
 class Deadlines:
@@ -32,7 +32,10 @@ class Deadlines:
             heapify(self._heap)
 
     def due(self, now: int) -> Iterator[RequestState]:
-        """Take out and yield those that still wait and are due in round ``now``, the earliest first."""
+        """Take out and yield those that still wait and are due in round ``now``, the earliest first.
+
+        Whoever stops asking leaves the others for later.
+        """
         while self._heap and self._heap[0][0] <= now:
             state = self._state(*heappop(self._heap))
             if state is not None:

@@ -8,15 +8,17 @@ a queue: shortest perceived service first, without preemption. What a request's 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
-from laps_sd.scheduler.policies.base import Policy, itself
+from laps_sd.scheduler.policies.base import Policy, comparable, itself
 from laps_sd.scheduler.policies.deadlines import Deadlines
 from laps_sd.scheduler.policies.perceived_service import PerceivedService
 from laps_sd.scheduler.policies.population import Population
 from laps_sd.scheduler.policies.preemption import GainAgainstBill, LowerQueue
 from laps_sd.scheduler.policies.queues import Queues
 from laps_sd.scheduler.policies.running_order import VictimOrder
+from laps_sd.scheduler.policies.sweep import Sweep
 from laps_sd.scheduler.policies.waiting_order import RankedQueue, StateOf
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
@@ -24,8 +26,8 @@ from laps_sd.scheduler.state import RequestState
 
 #: Deadlines later than this (in rounds) are never: larger floats are no whole numbers any more.
 _NEVER = 1e15
-#: Trust below which the population enters every place: then a review of it places everybody anew.
-_POPULATION_COUNTS = 0.5
+#: Before every client priority, behind those that end at once.
+_BEFORE_PRIORITY = -1e300
 
 
 class LapsSd(Policy):
@@ -44,6 +46,7 @@ class LapsSd(Policy):
         self._ranked = RankedQueue()
         self._victims = VictimOrder()
         self._deadlines = Deadlines(self._waiting)
+        self._sweep = Sweep(self._waiting)
         self._service = PerceivedService(s, self.population, self.prefill)
         attained = s.index == "attained"
         rule = LowerQueue if attained else GainAgainstBill
@@ -61,8 +64,12 @@ class LapsSd(Policy):
 
     def start_round(self, rounds: int = 1) -> None:
         super().start_round(rounds)
-        for state in self._deadlines.due(self.now):
+        # By counts and never by a clock, so that every rank does the same. A round admits no more than there are slots.
+        pace = self.settings.places_per_round
+        for state in islice(self._deadlines.due(self.now), max(pace, self.prefill.slots)):
             state.overdue = True
+            self.place(state)
+        for state in self._sweep.take(pace * rounds):
             self.place(state)
 
     def on_arrival(self, state: RequestState) -> None:
@@ -71,10 +78,13 @@ class LapsSd(Policy):
             length = state.prediction.length.mean(0, state.max_new_tokens)
             state.predicted_steps = length * state.posterior.steps_per_token()
         super().on_arrival(state)
+        patience = self.settings.patience * max(state.perceived_service, self.settings.patience_floor)
+        state.patience = int(min(patience, _NEVER))
         self._wait(state)
 
     def on_admit(self, state: RequestState) -> None:
         super().on_admit(state)
+        state.patience = max(state.patience - (self.now - state.waiting_since), 0)
         self._leave(state)
         self.place(state)
 
@@ -104,19 +114,17 @@ class LapsSd(Policy):
             self.population.observe_departure(state)
 
     def _learn(self, observe: Callable[[RequestState], bool], state: RequestState) -> None:
-        """Let the population learn from a request that left, and place everybody anew when that changed it."""
+        """Let the population learn from a request that left; when it is reviewed, places are outdated."""
         trusted = self.trust
         if observe(state):
-            stale = self.trust != trusted or trusted < _POPULATION_COUNTS
-            for other in self._waiting.values():
-                if stale or self._service.curve(other) is self.population.lengths:
-                    self.place(other)
+            self._sweep.begin(everybody=self.trust != trusted or trusted < self.settings.lean_trust)
 
     def _wait(self, state: RequestState) -> None:
         self._waiting[state.arrival] = state
-        patience = self.settings.patience * max(state.perceived_service, self.settings.patience_floor)
-        state.deadline = self.now + int(min(patience, _NEVER)) + 1
-        self._deadlines.add(state)
+        self._sweep.add(state)
+        if not state.overdue:
+            state.deadline = self.now + state.patience + 1
+            self._deadlines.add(state)
 
     def _leave(self, state: RequestState) -> None:
         self._waiting.pop(state.arrival, None)
@@ -127,16 +135,20 @@ class LapsSd(Policy):
 
     def place(self, state: RequestState) -> None:
         """Put the request into its queue, and into its place in it."""
-        state.perceived_service = self._service.of(state)
+        before = state.key
+        state.perceived_service = comparable(self._service.of(state))
         service, order = self._placing(state)
         state.queue = self.queues.of(service)
-        # Who ends at once, then the client's priority, then who has waited too long.
+        # Who ends at once, then the client's priority, then who has waited too long; or that first, if it is so set.
         tier = 2 * state.tier - state.overdue
+        if state.overdue and not state.ending and self.settings.patience_before_priority:
+            tier = _BEFORE_PRIORITY
         if state.overdue:
             state.key = (tier, 0, float(state.deadline), state.arrival)
         else:
             state.key = (tier, state.queue, order, state.arrival)
-        self._ranked.changed(state)
+        if state.key != before:
+            self._ranked.changed(state)
         if state.running:
             state.victim_rank = self._rule.rank(state)
             self._victims.put(state)
@@ -157,8 +169,8 @@ class LapsSd(Policy):
         """The paper's own: the same, non-perceptible requests in the order of their arrival."""
         return state.steps, state.perceived_service if self.perceptible(state) else 0.0
 
-    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
-        self._ranked.sort(waiting, state_of)
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
+        return self._ranked.sort(waiting, state_of)
 
     def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
         """Return who gives way: a running request of a lower queue, the one from which most is gained."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from laps_sd.scheduler.policies.base import Policy, itself
+from laps_sd.scheduler.policies.base import Policy, comparable, itself
 from laps_sd.scheduler.policies.waiting_order import StateOf
 from laps_sd.scheduler.state import RequestState
 
@@ -24,7 +24,7 @@ class PreemptivePolicy(Policy):
         raise NotImplementedError
 
     def place(self, state: RequestState) -> None:
-        state.perceived_service = self.score(state)
+        state.perceived_service = comparable(self.score(state))
         state.key = (state.tier, 0, state.perceived_service, state.arrival)
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
@@ -44,11 +44,11 @@ class Hrrn(Policy):
 
     name = "hrrn"
 
-    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
         for s in map(state_of, waiting):
             ratio = (self.now - s.waiting_since) / max(s.prefill_tokens, 1)
             s.key = (s.tier, 0, -ratio, s.arrival)
-        super().rank(waiting, state_of)
+        return super().rank(waiting, state_of)
 
 
 class SjfPredicted(PreemptivePolicy):
@@ -91,11 +91,11 @@ class Mlfq(PreemptivePolicy):
             level, used_up = level + 1, used_up + (self.first_quantum << (level + 1))
         return level
 
-    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> None:
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
         for s in map(state_of, waiting):
             if self.now - s.waiting_since >= self.starve:
                 s.key = (s.tier, 0, 0.0, s.arrival)
-        super().rank(waiting, state_of)
+        return super().rank(waiting, state_of)
 
 
 class Gittins(PreemptivePolicy):

@@ -17,6 +17,8 @@ _EDGES = [0, *np.unique(np.geomspace(8, 32768, 39).astype(int)).tolist()]
 _SMOOTHING = np.ones(9)
 #: Limits of output tokens whose answer is remembered: the size of a cache.
 _MOST_CAPS = 1000
+#: Significant digits that are kept of a survival curve.
+_DIGITS = 12
 #: An even chance.
 _EVEN = 0.5
 #: Reviews come ever more rarely: after this share of the finished requests, up to the memory.
@@ -36,6 +38,8 @@ class Population:
         Tokens per verify step of all requests, as of the last review.
     steps_per_request : float
         Verify steps after which a request leaves its slot, ended or cut, on average over the last ones.
+    trust : float
+        0 to 1: how far predictions are believed, as of the last review.
     experienced : bool
         Whether enough requests finished for a first review.
     predictions : PredictionTrust
@@ -59,11 +63,7 @@ class Population:
         self.steps_per_request = settings.output_length / settings.accept_length
         self.experienced = False
         self.predictions = PredictionTrust(settings)
-
-    @property
-    def trust(self) -> float:
-        """0 to 1: how far predictions are believed, as of the last review."""
-        return self.predictions.value
+        self.trust = self.predictions.value
 
     def tokens_left(self, g: int, cap: int | None) -> float:
         """Remaining tokens, by the index of the settings, if nothing is known but the ``g`` tokens produced."""
@@ -146,6 +146,7 @@ class Population:
         self.experienced = True
         self.accept_length = max(self._total_tokens / self._total_steps, 1.0)
         self.predictions.review()
+        self.trust = self.predictions.value
         self.lengths = self._curve()
         self._at_start.clear()
         if self._at_risk[0] > self._settings.memory * _HALVED_AT:
@@ -168,4 +169,5 @@ class Population:
         strength = self._settings.output_strength
         hazard = (ended + strength) / (exposed + strength * mean)
         survival = np.exp(-np.cumsum(np.concatenate([[0.0], hazard * widths])))
-        return SurvivalCurve(_EDGES, survival)
+        # Sums and exponentials of arrays differ in their last bits between processors, and every rank must agree.
+        return SurvivalCurve(_EDGES, [float(f"{s:.{_DIGITS}g}") for s in survival])

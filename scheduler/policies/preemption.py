@@ -76,12 +76,14 @@ class GainAgainstBill:
     def _affordable(self, state: RequestState, candidate: RequestState) -> bool:
         """Whether it may be preempted at all, and more can be gained than bringing it back will cost.
 
-        Client priority goes before the rest; overdue requests keep their slots.
+        Client priority goes before the rest; overdue requests keep their slots, from a higher priority where the
+        settings say so.
         """
         if not self._may_lose_slot(state):
             return False
         if state.priority != candidate.priority:
-            return state.priority < candidate.priority
+            kept = state.overdue and self._settings.patience_before_priority
+            return state.priority < candidate.priority and not kept
         return not state.overdue and self._bill(state) < self._most_gained()
 
     def _may_lose_slot(self, state: RequestState) -> bool:

@@ -10,6 +10,8 @@ from laps_sd.scheduler.settings import Settings
 
 #: A correlation of fewer points says nothing.
 _LEAST_POINTS = 3
+#: Decimals that are kept of the weight.
+_DIGITS = 9
 
 
 class PredictionTrust:
@@ -52,4 +54,4 @@ class PredictionTrust:
         if self._settings.trust:
             low, high = self._settings.trust_low, self._settings.trust_high
             share = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)
-            self.value = share * self._settings.most_trust
+            self.value = round(share * self._settings.most_trust, _DIGITS)  # logarithms differ between processors

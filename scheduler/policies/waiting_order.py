@@ -11,71 +11,133 @@ from laps_sd.scheduler.state import Key, RequestState
 #: What tells the state of an item of an engine's queue.
 StateOf = Callable[[Any], RequestState]
 
-_FEW = 64  # changes that are made one by one however short the queue is; with more than a share of it, all is sorted
-_SHARE = 1 / 16
+# Both bound the cost of a round, and no order depends on them.
+#: Changes that are made one by one however short the queue is; with more than a share of it, all is sorted.
+_FEW = 64
+_SHARE = 1 / 32
+#: Items that are compared at once while looking for those that the engine dropped.
+_STRETCH = 512
 
 
 class RankedQueue:
     """Mirror of an engine's queue as it was sorted last.
 
     An engine takes requests out of its queue and appends others. While it does no more than that, the list that it
-    hands in is this mirror and a tail of new requests, which one comparison of pointers shows; then only the tail
-    and the requests whose key changed are put in place. Anything else is sorted from scratch. Neither the comparison
-    nor moving pointers touches the requests that stay where they are: reading 10,000 of them is what a sort costs.
+    hands in is this mirror without those that left, and a tail of new requests: comparisons of pointers, a stretch at
+    a time, show who left, and only the tail and the requests whose key changed are put in place. Anything else is
+    sorted from scratch. Neither comparing nor moving pointers touches the requests that stay where they are: reading
+    10,000 of them is what a sort costs.
     """
 
     def __init__(self) -> None:
         self._items: list[Any] = []
         self._keys: list[Key] = []  # of the items, ascending
-        self._key_of: dict[int, Key] = {}  # the same by arrival number
+        self._members: dict[int, tuple[Key, RequestState]] = {}  # the same by arrival number
         self._changed: dict[int, RequestState] = {}  # by arrival number
 
     def changed(self, state: RequestState) -> None:
         """The request has a new key."""
-        if state.arrival in self._key_of:
+        if state.arrival in self._members:
             self._changed[state.arrival] = state
 
     def leave(self, state: RequestState) -> None:
         """The request waits no more."""
         self._changed.pop(state.arrival, None)
-        key = self._key_of.pop(state.arrival, None)
-        if key is not None:
-            index = bisect_left(self._keys, key)
+        member = self._members.pop(state.arrival, None)
+        if member is not None:
+            index = bisect_left(self._keys, member[0])
             del self._keys[index], self._items[index]
 
-    def sort(self, queue: list[Any], state_of: StateOf) -> None:
-        """Sort ``queue`` in place by the keys of its states; ``state_of`` is asked about new items only, if it can."""
+    def sort(self, queue: list[Any], state_of: StateOf) -> list[RequestState]:
+        """Sort ``queue`` in place by the keys of its states.
+
+        ``state_of`` is asked about new items only, if it can.
+
+        Returns
+        -------
+        list of RequestState
+            Those that were here and are no longer, though nobody said that they leave.
+        """
         known = len(self._items)
-        tail = queue[known:]
-        if len(tail) + len(self._changed) > _FEW + _SHARE * known:
-            self._sort_all(queue, state_of)
-            return
-        states = [state_of(item) for item in tail]  # it may raise, and then the queue must be whole
+        new = queue[known:]
         del queue[known:]
-        if queue != self._items:
-            queue += tail
-            self._sort_all(queue, state_of)
-            return
+        unchanged = queue == self._items
+        queue += new
+        vanished = [] if unchanged and len(new) + len(self._changed) <= _FEW + _SHARE * known else self._vanished(queue)
+        if vanished is None:
+            return self._sort_all(queue, state_of)
+        gone: dict[int, RequestState] = {}
+        for index in reversed(vanished):
+            arrival = self._keys[index][3]
+            gone[arrival] = self._members.pop(arrival)[1]
+            self._changed.pop(arrival, None)
+            del self._keys[index], self._items[index]
+        known = len(self._items)
+        tail = [(item, state_of(item)) for item in queue[known:]]
+        if any(state.arrival in self._members for _, state in tail):  # an engine that moves what it has
+            missing = self._sort_all(queue, state_of)
+            here = {key[3] for key in self._keys}
+            return missing + [state for arrival, state in gone.items() if arrival not in here]
+        del queue[known:]
         for state in self._changed.values():
-            index = bisect_left(self._keys, self._key_of[state.arrival])
+            index = bisect_left(self._keys, self._members[state.arrival][0])
             del self._keys[index], self._items[index]
             self._insert(queue, queue.pop(index), state)
         self._changed.clear()
-        for item, state in zip(tail, states, strict=True):
+        for item, state in tail:
+            gone.pop(state.arrival, None)
             self._insert(queue, item, state)
+        return list(gone.values())
+
+    def _vanished(self, queue: list[Any]) -> list[int] | None:
+        """Places of items that are missing in front of the tail of ``queue``; None: too much is new, sort all."""
+        items = self._items
+        most = _FEW + _SHARE * len(items) - len(self._changed)
+        missing: list[int] = []
+        there = 0  # in the queue; in the mirror it is that and those that are missing
+        while (here := there + len(missing)) < len(items):
+            same = _common(queue, there, items, here)
+            there += same
+            if here + same < len(items):
+                missing.append(here + same)
+                if len(missing) > most:
+                    return None
+        return missing if len(missing) + len(queue) - there <= most else None
 
     def _insert(self, queue: list[Any], item: Any, state: RequestState) -> None:
-        key = self._key_of[state.arrival] = state.key
+        key = state.key
+        self._members[state.arrival] = key, state
         index = bisect_left(self._keys, key)
         self._keys.insert(index, key)
         self._items.insert(index, item)
         queue.insert(index, item)
 
-    def _sort_all(self, queue: list[Any], state_of: StateOf) -> None:
-        keys = [state_of(item).key for item in queue]
+    def _sort_all(self, queue: list[Any], state_of: StateOf) -> list[RequestState]:
+        states = [state_of(item) for item in queue]
+        keys = [state.key for state in states]
         order = sorted(range(len(keys)), key=keys.__getitem__)
         queue[:] = [queue[i] for i in order]
+        before = self._members
         self._items = queue.copy()
         self._keys = [keys[i] for i in order]
-        self._key_of = {key[3]: key for key in self._keys}
+        self._members = {state.arrival: (state.key, state) for state in states}
         self._changed.clear()
+        return [state for arrival, (_, state) in before.items() if arrival not in self._members]
+
+
+def _common(queue: list[Any], there: int, items: list[Any], here: int) -> int:
+    """Length of the stretch, up to the end of ``items``, in which both lists hold the same objects."""
+    same = 0
+    while queue[there + same : there + same + _STRETCH] == items[here + same : here + same + _STRETCH]:
+        same += _STRETCH
+        if here + same >= len(items):
+            return len(items) - here
+    low, high = 0, _STRETCH  # so many are the same; so many are not
+    while high - low > 1:
+        middle = (low + high) // 2
+        begin = same + low
+        if queue[there + begin : there + same + middle] == items[here + begin : here + same + middle]:
+            low = middle
+        else:
+            high = middle
+    return same + low

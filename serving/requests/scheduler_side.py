@@ -134,7 +134,9 @@ class SchedulerSide:
         """Sort SGLang's waiting queue in place; a scheduling round begins."""
         started = perf_counter()
         self.policy.start_round()
-        self.policy.rank(queue, self._waiting_state)
+        for state in self.policy.rank(queue, self._waiting_state):
+            if self._waiting.pop(state.arrival, None) is not None:  # aborted in the queue: SGLang tells nobody
+                self.policy.on_abort(state)
         if len(queue) != len(self._waiting):
             self._forget_vanished(queue)
         if self.policy.now % _LOOK_EVERY == 0:
@@ -231,7 +233,7 @@ class SchedulerSide:
         return state
 
     def _forget_vanished(self, queue: Sequence[Req]) -> None:
-        """Forget what was aborted in the queue: SGLang tells nobody."""
+        """Forget what was aborted in the queue, where the policy did not notice it."""
         here = {req.laps_sd.arrival for req in queue}
         for arrival in [number for number in self._waiting if number not in here]:
             self.policy.on_abort(self._waiting.pop(arrival))

@@ -315,6 +315,85 @@ def test_patience_counts_rounds_relative_to_the_expected_service():
     assert queue == [short, long]
 
 
+@given(
+    events=st.lists(st.sampled_from(("wait", "wait", "wait long", "step", "swap")), max_size=60),
+    patience=st.floats(0, 4),
+    rng=st.randoms(use_true_random=False),
+)
+@settings(max_examples=150, deadline=None)
+def test_all_waits_of_a_request_together_use_up_one_patience(events, patience, rng):
+    """However often it is preempted: until it is due a request waits the promised rounds in all, not every time."""
+    policy = LapsSd(Settings(patience=patience, patience_floor=1.0))
+    states = [arrived(policy, i, rng.choice((None, 3, 30, 90))) for i in range(4)]
+    promised = [int(patience * max(state.perceived_service, 1.0)) for state in states]
+    waited = [0] * len(states)
+    for event in events:
+        for _ in range({"wait": 1, "wait long": 40}.get(event, 0)):
+            policy.start_round()
+            for state in states:
+                waited[state.arrival] += not (state.running or state.overdue)
+        for state in states:
+            if event == "step" and state.running:
+                run(policy, state, rng.randrange(20))
+            elif event == "swap" and rng.random() < 0.5:
+                (policy.on_preempt if state.running else policy.on_admit)(state)
+        assert all(w <= p for w, p in zip(waited, promised, strict=True))
+
+
+def test_whoever_was_due_and_is_preempted_anyway_is_due_since_then():
+    """An engine that runs out of KV memory takes slots without asking."""
+    policy = LapsSd(Settings(patience=1))
+    first, second = arrived(policy, 0, 100), arrived(policy, 1, 3000)
+    policy.start_round(100_000)
+    before = first.deadline
+    policy.on_admit(first)
+    policy.start_round(500)
+    policy.on_preempt(first)
+    assert (first.overdue, first.deadline) == (True, before)
+    queue = [second, first]
+    policy.rank(queue)
+    assert queue == [first, second]
+
+
+def test_many_that_become_due_at_once_come_forward_a_few_a_round_the_earliest_first():
+    policy = LapsSd(Settings(patience=1, places_per_round=8), slots=4)
+    states = [arrived(policy, i, 20 + i) for i in range(100)]
+    policy.start_round(10_000)
+    assert [s.arrival for s in states if s.overdue] == list(range(8))
+    for _ in range(12):
+        policy.start_round()
+    assert all(s.overdue for s in states)
+
+
+def starving(patience_before_priority, tiny_engine, job):
+    """When a request without priority ends under an endless stream of others that all claim one."""
+    policy = LapsSd(Settings(patience=4, patience_floor=1.0, patience_before_priority=patience_before_priority))
+    engine = tiny_engine(policy, 1)
+    return engine.run([job(0, 10, 10.0, 0), *(job(i, 4, 4.0, 1) for i in range(0, 3000, 4))])[0]
+
+
+def test_priority_starves_others_unless_the_operator_bounds_it(tiny_engine, job):
+    assert starving(False, tiny_engine, job) > 3000
+    assert starving(True, tiny_engine, job) < 130, "patience of 4 × 23 expected rounds, whoever runs, and its own 10"
+
+
+with_priority = st.lists(
+    st.tuples(st.integers(0, 150), st.integers(1, 60), st.floats(1, 100), st.integers(0, 2)), min_size=2, max_size=30
+)
+
+
+@given(work=with_priority, slots=st.integers(1, 3), patience=st.floats(0, 3))
+@with_fixtures
+def test_the_bound_on_waiting_holds_across_priorities_where_it_is_so_set(work, slots, patience, tiny_engine, job):
+    policy = LapsSd(Settings(patience=patience, patience_floor=1.0, patience_before_priority=True))
+    jobs = sorted((job(*w) for w in work), key=lambda j: j.arrives)
+    engine = tiny_engine(policy, slots)
+    engine.run(jobs)
+    for admission in engine.admissions:
+        ahead = sum(j.steps for j in jobs if j.arrives <= admission.deadline)
+        assert admission.round <= admission.deadline + ahead
+
+
 def test_an_overdue_request_keeps_its_slot():
     policy = LapsSd(Settings(patience=1))
     long, short = arrived(policy, 0, 2000), arrived(policy, 1, 20)

@@ -98,3 +98,35 @@ def test_a_round_in_which_little_happens_looks_at_new_requests_only() -> None:
     assert asked == [new]
     assert waiting[0] is late
     assert waiting == sorted(waiting, key=lambda item: item.state.key)
+
+
+@given(st.integers(1, 1500), st.data())
+@settings(max_examples=80, deadline=None)
+def test_those_that_the_engine_dropped_are_found_without_looking_at_the_others(count: int, data: st.DataObject) -> None:
+    queue = RankedQueue()
+    items = [Item(new_request(i, 5)) for i in range(count)]
+    for item in items:
+        item.state.key = (0, 0, item.state.arrival * 7919 % count, item.state.arrival)
+    waiting = list(items)
+    assert queue.sort(waiting, lambda item: item.state) == []
+    places = data.draw(st.sets(st.integers(0, count - 1), max_size=20))
+    dropped = [waiting[i] for i in sorted(places)]
+    waiting = [item for i, item in enumerate(waiting) if i not in places]
+    new = [Item(new_request(count + i, 5)) for i in range(data.draw(st.integers(0, 20)))]
+    for item in new:
+        item.state.key = (0, 0, data.draw(st.floats(-1, count)), item.state.arrival)
+    moved = data.draw(st.booleans()) and bool(waiting)
+    tail = [*new, waiting.pop(0)] if moved else new
+    expected = sorted(waiting + tail, key=lambda item: item.state.key)
+    waiting += tail
+    asked: list[Item] = []
+
+    def state_of(item: Item) -> RequestState:
+        asked.append(item)
+        return item.state
+
+    found = queue.sort(waiting, state_of)
+    assert sorted(state.arrival for state in found) == sorted(item.state.arrival for item in dropped)
+    assert waiting == expected
+    if len(dropped) + len(tail) <= 32:
+        assert asked == tail

@@ -248,7 +248,7 @@ class Engine:
         policy = side.policy
         ranked, yielding = policy._ranked, policy._victims
         holders = [side._waiting, side._running, side._missed, policy._waiting, yielding._order, yielding._members]
-        return [held for held in (*holders, ranked._items, ranked._keys, ranked._key_of, ranked._changed) if held]
+        return [held for held in (*holders, ranked._items, ranked._keys, ranked._members, ranked._changed) if held]
 
     def _aborted(self, _scheduler: None, abort: Any, req: Any) -> None:
         self.aborted.append(req.rid)

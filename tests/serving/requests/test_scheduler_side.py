@@ -253,7 +253,7 @@ def test_whatever_happens_nothing_is_lost_or_kept_too_long(
     for _ in range(64):
         side.rank(queue)
     assert set(side._running) == set(policy._victims._members) == {req.laps_sd.arrival for req in running}
-    assert set(policy._ranked._key_of) == {req.laps_sd.arrival for req in queue}
+    assert set(policy._ranked._members) == {req.laps_sd.arrival for req in queue}
     assert len(policy._ranked._items) == len(queue)
 
 
