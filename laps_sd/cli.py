@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from laps_sd import __version__
-from laps_sd.errors import LapsError
+from laps_sd.errors import LapsError, not_installed
 
 app = typer.Typer(
     name="laps-sd",
@@ -94,6 +94,9 @@ def run(argv: list[str] | None = None) -> int:
         # The reader (head, less) went away: not a failure of ours, and Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ModuleNotFoundError as error:
+        _trace()
+        return fail(str(not_installed(error)), 1)
     except OSError as error:
         _trace()
         where = f"{error.filename}: " if error.filename else ""

@@ -7,14 +7,12 @@ reference documentation, ``laps-sd config show`` and the messages of a refusal a
 """
 
 from dataclasses import dataclass
-from functools import cache
 from math import inf
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -69,19 +67,18 @@ class Setting:
             return None
         return f"{name} must be {self.range}{f' {self.unit}' if self.unit else ''}, got {value}"
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
         """Let a pydantic model refuse what is out of range."""
-        from pydantic_core import core_schema
+        from pydantic import AfterValidator
 
         def within(value: Any) -> Any:
             if problem := self.refuse("value", value):
                 raise ValueError(problem)
             return value
 
-        return core_schema.no_info_after_validator_function(within, handler(source))
+        return AfterValidator(within).__get_pydantic_core_schema__(source, handler)
 
 
-@cache
 def declared(kind: type) -> tuple[tuple[str, Any, Setting], ...]:
     """Return name, type and declaration of every declared setting of a class, in the order of its fields."""
     found = []

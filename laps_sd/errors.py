@@ -23,8 +23,24 @@ class InputError(LapsError):
     exit_code = 2
 
 
-def not_installed(error: ModuleNotFoundError, extra: str) -> WorkError:
-    """Return the failure of an import as one sentence that names the package and the extra that brings it."""
+#: Which extra of the package brings a module that is not always installed.
+EXTRA_OF = {
+    "mlflow": "train",
+    "pandas": "train",
+    "sklearn": "train",
+    "plotly": "train",
+    "jinja2": "train",
+    "torch": "transformer",
+    "transformers": "transformer",
+    "tokenizers": "transformer",
+    "sglang": "sglang",
+}
+
+
+def not_installed(error: ModuleNotFoundError) -> WorkError:
+    """Return the failure of an import as one sentence that names the package and what brings it."""
     module = str(error.name).partition(".")[0]
     package = {"sklearn": "scikit-learn"}.get(module, module)
-    return WorkError(f"this needs {package}, which is not installed: pip install 'laps-sd[{extra}]'")
+    extra = EXTRA_OF.get(module)
+    brings = f"'laps-sd[{extra}]'" if extra else package
+    return WorkError(f"this needs {package}, which is not installed: pip install {brings}")

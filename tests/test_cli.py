@@ -23,6 +23,11 @@ def raising(error: BaseException):
         (FileNotFoundError(2, "No such file or directory", "x.json"), 1, "x.json: No such file or directory"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (ZeroDivisionError("division by zero"), 1, "unexpected ZeroDivisionError"),
+        (
+            ModuleNotFoundError("no", name="plotly.io"),
+            1,
+            "needs plotly, which is not installed",
+        ),
     ],
 )
 def test_a_failure_is_one_sentence_and_an_exit_code(monkeypatch, capsys, error, code, said):

@@ -23,5 +23,5 @@ def __getattr__(name: str) -> Any:
         try:
             return getattr(import_module(_LAZY[name]), name)
         except ModuleNotFoundError as error:
-            raise not_installed(error, "train") from error
+            raise not_installed(error) from error
     raise AttributeError(f"module 'laps_sd.training' has no attribute {name!r}")
