@@ -48,6 +48,7 @@ class Verdicts:
     rows: list[tuple[str, bool]] = field(default_factory=list)
 
     def check(self, text: str, held: bool) -> None:
+        """Note whether a claim of the page holds, and tell it."""
         self.rows.append((text, held))
         print(("  ok   " if held else "  MISS ") + text, file=sys.stderr)
 

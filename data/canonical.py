@@ -82,7 +82,7 @@ def canonical_prompt(
     token_ids: Sequence[int] | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> str:
-    """Return the text that features are computed from. See :func:`canonical` for the arguments.
+    r"""Return the text that features are computed from. See :func:`canonical` for the arguments.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def canonical_prompt(
     'Hello'
     >>> canonical_prompt(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
     'Hello'
-    >>> canonical_prompt(text="<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n")
+    >>> canonical_prompt(text="<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n")
     'Hello'
     """
     return canonical(text=text, messages=messages, token_ids=token_ids, tokenizer=tokenizer).text

@@ -5,6 +5,7 @@ from laps_sd.data.prompts.drawing import Drawing
 
 
 def yes_no(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``yes_no`` and what it is about."""
     claim = d.one(m.CLAIMS)
     form = d.one(
         (
@@ -18,6 +19,7 @@ def yes_no(d: Drawing) -> tuple[str, str]:
 
 
 def one_word(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``one_word`` and what it is about."""
     word = d.one(m.OPPOSITES)
     form = d.one(
         (
@@ -32,6 +34,7 @@ def one_word(d: Drawing) -> tuple[str, str]:
 
 
 def fact(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``fact`` and what it is about."""
     country = d.one(tuple(m.CAPITALS))
     form = d.one(
         (
@@ -46,6 +49,7 @@ def fact(d: Drawing) -> tuple[str, str]:
 
 
 def arithmetic(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``arithmetic`` and what it is about."""
     a, b = d.number(2, 999), d.number(2, 99)
     form = d.one(
         (
@@ -59,6 +63,7 @@ def arithmetic(d: Drawing) -> tuple[str, str]:
 
 
 def word_problem(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``word_problem`` and what it is about."""
     who, other = d.some(m.PEOPLE, 2)
     goods = d.one(m.GOODS)
     a, b, c = d.number(12, 90), d.number(2, 11), d.number(2, 9)
@@ -82,6 +87,7 @@ def word_problem(d: Drawing) -> tuple[str, str]:
 
 
 def classify(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``classify`` and what it is about."""
     review = d.one(m.REVIEWS)
     form = d.one(
         (
@@ -95,6 +101,7 @@ def classify(d: Drawing) -> tuple[str, str]:
 
 
 def extraction(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``extraction`` and what it is about."""
     who, other = d.some(m.PEOPLE, 2)
     goods, place = d.one(m.GOODS), d.one(m.PLACES)
     day, month, count, price = d.number(1, 28), d.one(m.MONTHS), d.number(3, 80), d.number(5, 400)
@@ -117,6 +124,7 @@ def extraction(d: Drawing) -> tuple[str, str]:
 
 
 def json_object(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``json_object`` and what it is about."""
     who = d.one(m.PEOPLE)
     age, place, likes = d.number(18, 80), d.one(m.PLACES), d.some(m.TOPICS, d.number(1, 5))
     text = f"{who} is {age} years old, works at {place} and likes {', '.join(likes)}."

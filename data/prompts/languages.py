@@ -44,6 +44,7 @@ _TOPICS = {
 
 
 def other_language(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``other_language`` and what it is about."""
     language = d.one(tuple(_FORMS))
     topic = d.one(_TOPICS[language])
     return d.one(_FORMS[language]).format(topic, n=d.number(2, 9)), f"{language},{topic}"

@@ -25,6 +25,7 @@ def paragraph(d: Drawing, sentences: int) -> str:
 
 
 def repeat(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``repeat`` and what it is about."""
     text = d.one((paragraph(d, d.number(1, 4)), ", ".join(d.some(m.TOPICS, d.number(4, 14))), d.one(m.SENTENCES)))
     form = d.one(
         (
@@ -39,6 +40,7 @@ def repeat(d: Drawing) -> tuple[str, str]:
 
 
 def sequence(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``sequence`` and what it is about."""
     a, b, step = d.number(1, 20), d.number(21, 120), d.number(2, 9)
     form = d.one(
         (
@@ -54,6 +56,7 @@ def sequence(d: Drawing) -> tuple[str, str]:
 
 
 def sorting(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``sorting`` and what it is about."""
     words = d.some(m.TOPICS, d.number(3, 12))
     form = d.one(
         (
@@ -68,6 +71,7 @@ def sorting(d: Drawing) -> tuple[str, str]:
 
 
 def summary(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``summary`` and what it is about."""
     text = paragraph(d, d.number(4, 10))
     ask = d.one(
         (
@@ -83,6 +87,7 @@ def summary(d: Drawing) -> tuple[str, str]:
 
 
 def question(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``question`` and what it is about."""
     text = paragraph(d, d.number(3, 8))
     ask = d.one(
         (
@@ -98,6 +103,7 @@ def question(d: Drawing) -> tuple[str, str]:
 
 
 def rewriting(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``rewriting`` and what it is about."""
     text = d.one((d.one(m.SENTENCES), paragraph(d, d.number(1, 5))))
     ask = d.one(
         (
@@ -116,6 +122,7 @@ def rewriting(d: Drawing) -> tuple[str, str]:
 
 
 def translation(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``translation`` and what it is about."""
     text = " ".join(d.some(m.SENTENCES, d.number(1, 3)))
     target = d.one(("French", "German", "Spanish", "Italian", "Portuguese", "Dutch"))
     form = d.one(

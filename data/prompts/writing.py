@@ -5,6 +5,7 @@ from laps_sd.data.prompts.drawing import Drawing
 
 
 def listing(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``listing`` and what it is about."""
     what, count = d.one(m.LISTED), d.number(2, 25)
     form = d.one(
         (
@@ -20,6 +21,7 @@ def listing(d: Drawing) -> tuple[str, str]:
 
 
 def explanation(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``explanation`` and what it is about."""
     topic = d.one(m.TOPICS)
     form = d.one(
         (
@@ -36,6 +38,7 @@ def explanation(d: Drawing) -> tuple[str, str]:
 
 
 def essay(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``essay`` and what it is about."""
     topic = d.one(m.TOPICS)
     form = d.one(
         (
@@ -50,6 +53,7 @@ def essay(d: Drawing) -> tuple[str, str]:
 
 
 def story(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``story`` and what it is about."""
     who, place, thing = d.one(m.PEOPLE), d.one(m.PLACES), d.one(m.OBJECTS)
     form = d.one(
         (
@@ -64,6 +68,7 @@ def story(d: Drawing) -> tuple[str, str]:
 
 
 def poem(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``poem`` and what it is about."""
     topic = d.one(m.TOPICS)
     form = d.one(
         (
@@ -78,6 +83,7 @@ def poem(d: Drawing) -> tuple[str, str]:
 
 
 def code_small(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``code_small`` and what it is about."""
     task, language = d.one(m.TASKS_CODE_SMALL), d.one(m.LANGUAGES_CODE)
     form = d.one(
         (
@@ -92,6 +98,7 @@ def code_small(d: Drawing) -> tuple[str, str]:
 
 
 def code_large(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``code_large`` and what it is about."""
     task, language = d.one(m.TASKS_CODE_LARGE), d.one(m.LANGUAGES_CODE)
     form = d.one(
         (
@@ -105,6 +112,7 @@ def code_large(d: Drawing) -> tuple[str, str]:
 
 
 def how_to(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``how_to`` and what it is about."""
     task = d.one(m.HOW_TO)
     form = d.one(
         (
@@ -119,6 +127,7 @@ def how_to(d: Drawing) -> tuple[str, str]:
 
 
 def comparison(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``comparison`` and what it is about."""
     a, b = d.one(m.PAIRS)
     form = d.one(
         (
@@ -133,6 +142,7 @@ def comparison(d: Drawing) -> tuple[str, str]:
 
 
 def letter(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``letter`` and what it is about."""
     who, other = d.some(m.PEOPLE, 2)
     reason = d.one(
         (
@@ -155,6 +165,7 @@ def letter(d: Drawing) -> tuple[str, str]:
 
 
 def chat(d: Drawing) -> tuple[str, str]:
+    """Return a question of the kind ``chat`` and what it is about."""
     topic, who = d.one(m.TOPICS), d.one(m.PEOPLE)
     form = d.one(
         (

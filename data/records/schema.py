@@ -196,7 +196,7 @@ def describe_fields() -> Iterator[FieldDoc]:
 
 
 def _kind(hint: Any) -> str:
-    """Return the type and range of a field in words: ``integer ≥ 0``, ``list of integers ≥ 1`` …"""
+    """Return the type and range of a field in words, such as ``list of integers ≥ 1``."""
     limits = ""
     plain = hint
     while hasattr(plain, "__metadata__"):

@@ -1,4 +1,4 @@
-"""``laps-sd doctor``: would a server with laps-sd start here?"""
+"""``laps-sd doctor``: says whether a server with laps-sd would start here."""
 
 from __future__ import annotations
 

@@ -58,11 +58,13 @@ class LapsSd(Policy):
 
     @property
     def trust(self) -> float:
+        """See `Policy.trust`."""
         return self.population.trust
 
     # --- the life of a request --------------------------------------------------------------------------------
 
     def start_round(self, rounds: int = 1) -> None:
+        """See `Policy.start_round`."""
         super().start_round(rounds)
         # By counts and never by a clock, so that every rank does the same. A round admits no more than there are slots.
         pace = self.settings.places_per_round
@@ -73,6 +75,7 @@ class LapsSd(Policy):
             self.place(state)
 
     def on_arrival(self, state: RequestState) -> None:
+        """See `Policy.on_arrival`."""
         ours = not (state.hinted or state.runs_to_limit)  # else its length says nothing of our predictions
         if state.prediction is not None and self.settings.use_length and ours:
             length = state.prediction.length.mean(0, state.max_new_tokens)
@@ -83,12 +86,14 @@ class LapsSd(Policy):
         self._wait(state)
 
     def on_admit(self, state: RequestState) -> None:
+        """See `Policy.on_admit`."""
         super().on_admit(state)
         state.patience = max(state.patience - (self.now - state.waiting_since), 0)
         self._leave(state)
         self.place(state)
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
+        """See `Policy.on_step`."""
         state.on_step(k, n, tokens)
         self.population.observe_step(tokens, natural=not state.runs_to_limit)
         if state.steps % self.settings.refresh_steps == 0:
@@ -96,16 +101,19 @@ class LapsSd(Policy):
             self.place(state)
 
     def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
+        """See `Policy.on_preempt`."""
         super().on_preempt(state, cached_tokens)
         self._victims.leave(state)
         self._wait(state)
 
     def on_finish(self, state: RequestState) -> None:
+        """See `Policy.on_finish`."""
         super().on_finish(state)
         self._leave(state)
         self._learn(self.population.observe_finish, state)
 
     def on_abort(self, state: RequestState) -> None:
+        """See `Policy.on_abort`."""
         super().on_abort(state)
         self._leave(state)
         if state.cut:
@@ -170,6 +178,7 @@ class LapsSd(Policy):
         return state.steps, state.perceived_service if self.perceptible(state) else 0.0
 
     def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
+        """See `Policy.rank`."""
         return self._ranked.sort(waiting, state_of)
 
     def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:

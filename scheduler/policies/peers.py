@@ -24,15 +24,18 @@ class PreemptivePolicy(Policy):
         raise NotImplementedError
 
     def place(self, state: RequestState) -> None:
+        """See `Policy.place`."""
         state.perceived_service = comparable(self.score(state))
         state.key = (state.tier, 0, state.perceived_service, state.arrival)
 
     def on_step(self, state: RequestState, k: int, n: int, tokens: int) -> None:
+        """See `Policy.on_step`."""
         state.on_step(k, n, tokens)
         if self.preemptive and state.steps % self.quantum == 0:
             self.place(state)
 
     def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
+        """See `Policy.victim`."""
         if not (self.preemptive and running):
             return None
         worst = max(running, key=lambda item: state_of(item).key)
@@ -45,6 +48,7 @@ class Hrrn(Policy):
     name = "hrrn"
 
     def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
+        """See `Policy.rank`."""
         for s in map(state_of, waiting):
             ratio = (self.now - s.waiting_since) / max(s.prefill_tokens, 1)
             s.key = (s.tier, 0, -ratio, s.arrival)
@@ -59,6 +63,7 @@ class SjfPredicted(PreemptivePolicy):
     preemptive = False
 
     def score(self, state: RequestState) -> float:
+        """See `Policy.score`."""
         return 0.0 if state.prediction is None else state.prediction.length.mean(0, state.max_new_tokens)
 
 
@@ -69,6 +74,7 @@ class Las(PreemptivePolicy):
     quantum = 8
 
     def score(self, state: RequestState) -> float:
+        """See `Policy.score`."""
         return state.steps // self.quantum
 
 
@@ -85,6 +91,7 @@ class Mlfq(PreemptivePolicy):
 
     def score(self, state: RequestState) -> float:
         # Quanta double, so the attained service that leads out of queue q is first_quantum * (2^(q+1) - 1).
+        """See `Policy.score`."""
         joined = self.prefill.per_token * state.prompt_tokens
         level, used_up = 0, self.first_quantum
         while state.steps + joined >= used_up:
@@ -92,6 +99,7 @@ class Mlfq(PreemptivePolicy):
         return level
 
     def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
+        """See `Policy.rank`."""
         for s in map(state_of, waiting):
             if self.now - s.waiting_since >= self.starve:
                 s.key = (s.tier, 0, 0.0, s.arrival)
@@ -105,6 +113,7 @@ class Gittins(PreemptivePolicy):
     uses_predictions = True
 
     def score(self, state: RequestState) -> float:
+        """See `Policy.score`."""
         if state.prediction is None:
             return 0.0
         index = state.prediction.length.gittins(state.generated, state.max_new_tokens)
@@ -121,6 +130,7 @@ class OracleSrpt(PreemptivePolicy):
     clairvoyant = True
 
     def victim(self, candidate: RequestState, running: Sequence[Any], state_of: StateOf = itself) -> Any | None:
+        """See `Policy.victim`."""
         item = super().victim(candidate, running, state_of)
         if item is None:
             return None
@@ -130,6 +140,7 @@ class OracleSrpt(PreemptivePolicy):
         return item if worst.priority < candidate.priority or shorter else None
 
     def score(self, state: RequestState) -> float:
+        """See `Policy.score`."""
         if state.true_steps is None:
             raise ValueError("oracle-srpt needs the true number of verify steps, which only a replay knows")
         return state.true_steps - state.steps + self.prefill.service(state.prefill_tokens)

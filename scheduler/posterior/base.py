@@ -75,15 +75,19 @@ class PosteriorBase:
 
     @property
     def steps(self) -> int:
+        """Verify steps seen."""
         return self._steps
 
     def update(self, k: int, n: int) -> None:
+        """Learn from one verify step; see `AcceptancePosterior.update`."""
         raise NotImplementedError
 
     def mean(self, n: int | None = None) -> float:
+        """Return the expected tokens per step; see `AcceptancePosterior.mean`."""
         raise NotImplementedError
 
     def variance(self) -> float:
+        """Return the variance of that mean; see `AcceptancePosterior.variance`."""
         raise NotImplementedError
 
     def _step_variance(self) -> float:
@@ -91,14 +95,17 @@ class PosteriorBase:
         raise NotImplementedError
 
     def steps_per_token(self) -> float:
+        """Return the expected steps per token; see `AcceptancePosterior.steps_per_token`."""
         mean = self.mean()
         # Second-order Taylor term of E[1/m]; capped at one step per token, since a step emits at least one token.
         return min(1.0, (1.0 + self.variance() / (mean * mean)) / mean)
 
     def interval(self, level: float = 0.8) -> tuple[float, float]:
+        """Return the central interval of the mean; see `AcceptancePosterior.interval`."""
         return self._around_mean(half_width(level) * sqrt(self.variance()))
 
     def predictive_interval(self, level: float, remaining_steps: float) -> tuple[float, float]:
+        """Return the interval of the rest's mean; see `AcceptancePosterior.predictive_interval`."""
         if not remaining_steps > 0:
             raise ValueError(f"remaining_steps must be positive, got {remaining_steps}")
         drift = self._drift * (self.mean() - 1.0)
@@ -106,13 +113,16 @@ class PosteriorBase:
         return self._around_mean(half_width(level) * sqrt(spread))
 
     def relative_width(self, level: float = 0.8) -> float:
+        """Return the width of the interval over the mean; see `AcceptancePosterior.relative_width`."""
         low, high = self.interval(level)
         return (high - low) / self.mean()
 
     def stable(self, threshold: float, level: float = 0.8) -> bool:
+        """Return whether the interval is narrow enough; see `AcceptancePosterior.stable`."""
         return self.relative_width(level) <= threshold
 
     def copy(self) -> Self:
+        """Return an equal posterior that shares nothing with this one."""
         twin = type(self).__new__(type(self))
         for name in PosteriorBase.__slots__ + type(self).__slots__:
             value = getattr(self, name)

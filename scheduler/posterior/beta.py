@@ -27,6 +27,7 @@ class TruncatedGeometricPosterior(PosteriorBase):
         self._b = 0.0  # discounted, tempered rejections
 
     def update(self, k: int, n: int) -> None:
+        """Learn from one verify step; see `AcceptancePosterior.update`."""
         self._count_step(k, n)
         self._a = self._a * self._discount + self._temper * k
         self._b = self._b * self._discount + (self._temper if k < n else 0.0)
@@ -41,6 +42,7 @@ class TruncatedGeometricPosterior(PosteriorBase):
         return sum(_power_moments(*self.shape, self._n() if n is None else n))
 
     def variance(self) -> float:
+        """Return the variance of that mean; see `AcceptancePosterior.variance`."""
         n = self._n()
         moments = _power_moments(*self.shape, 2 * n)
         mean = sum(moments[: n + 1])

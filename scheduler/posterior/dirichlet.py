@@ -24,6 +24,7 @@ class DirichletPosterior(PosteriorBase):
         self._counts = [0.0] * (n + 1)
 
     def update(self, k: int, n: int) -> None:
+        """Learn from one verify step; see `AcceptancePosterior.update`."""
         self._count_step(k, n)
         if n >= len(self._counts):
             self._counts.extend([0.0] * (n + 1 - len(self._counts)))
@@ -37,6 +38,7 @@ class DirichletPosterior(PosteriorBase):
 
     def variance(self) -> float:
         # Var(Σ k p_k) under Dirichlet(c) is Var_p(k) / (Σc + 1).
+        """Return the variance of that mean; see `AcceptancePosterior.variance`."""
         total, _, spread = self._moments()
         return spread / (total + 1.0)
 

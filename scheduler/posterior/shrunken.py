@@ -47,6 +47,7 @@ class ShrunkenMeanPosterior(PosteriorBase):
         self._proposed = 0.0  # discounted sum of proposed drafts
 
     def update(self, k: int, n: int) -> None:
+        """Learn from one verify step; see `AcceptancePosterior.update`."""
         self._count_step(k, n)
         discount = self._discount
         self._weight = self._weight * discount + 1.0
@@ -54,6 +55,7 @@ class ShrunkenMeanPosterior(PosteriorBase):
         self._proposed = self._proposed * discount + n
 
     def mean(self, n: int | None = None) -> float:
+        """Return the expected tokens per step; see `AcceptancePosterior.mean`."""
         mean = (self._strength * self._prior + self._tokens) / (self._strength + self._weight)
         if n is None:
             return mean
@@ -63,6 +65,7 @@ class ShrunkenMeanPosterior(PosteriorBase):
         return mean_tokens(acceptance_rate(mean, seen), n)
 
     def variance(self) -> float:
+        """Return the variance of that mean; see `AcceptancePosterior.variance`."""
         return self._unit_variance / (self._strength + self._weight)
 
     def _step_variance(self) -> float:
