@@ -1,4 +1,4 @@
-"""The face: one short module per verb, exit codes and one clear sentence on every failure."""
+"""The command line: registers the verbs, and turns every failure into one sentence and an exit code."""
 
 import os
 import sys

@@ -43,7 +43,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class CostFit:
-    """A fitted model and how well it retells the measurements.
+    """A fitted model and how well it reproduces the measurements.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ def _steps(timings: Sequence[Timing]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _step_line(batch: np.ndarray, per_step: np.ndarray) -> tuple[int, float, float, float]:
-    """Knee, base, slope and error of τ: a knee is believed where it retells the steps better by 5 %."""
+    """Knee, base, slope and error of τ: a knee is assumed where it fits the steps better by 5 %."""
     best: tuple[int, float, float, float] | None = None
     for free in (0, *(2**i for i in range(9) if 2**i < batch.max())):
         beyond = np.maximum(batch - free, 0.0)

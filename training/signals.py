@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin: when they may interrupt, and when they must wait a moment."""
+"""Ctrl-C and other requests to stop: when they may interrupt, and when they must wait a moment."""
 
 from __future__ import annotations
 

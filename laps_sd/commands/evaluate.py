@@ -40,7 +40,7 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE.html", help="Write figures and plots as one HTML page.")
     ] = None,
 ) -> None:
-    """Judge predictions of length and acceptance against finished requests.
+    """Compare predictions of length and acceptance with what finished requests did.
 
     With --bundle on the records given; with --cv out-of-fold, so that no request is predicted by a model that saw it
     or a prompt of its group. Lengths are in tokens, times in milliseconds. Baselines are fitted out-of-fold on the

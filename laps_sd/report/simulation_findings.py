@@ -1,4 +1,4 @@
-"""The honest part of a simulation's report: where laps-sd gains nothing, and what it costs."""
+"""The part of a simulation's report that says where laps-sd gains nothing, and what it costs."""
 
 from __future__ import annotations
 

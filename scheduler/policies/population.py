@@ -129,7 +129,7 @@ class Population:
         return self._count_and_review()
 
     def _compare(self, state: RequestState, steps: float) -> None:
-        """Add one pair of predicted and real steps, where there was a prediction of ours to be judged."""
+        """Add one pair of predicted and real steps, where there was a prediction of ours."""
         if state.predicted_steps > 0 and steps > 0:
             self.predictions.observe(state.predicted_steps, steps)
 
