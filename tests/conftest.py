@@ -1,8 +1,12 @@
 """What all tests share: property tests that search the same examples everywhere, however slow the machine."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,3 +31,17 @@ def as_in_a_terminal() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def with_extension(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables of a process that has tests/extension_package/ installed beside laps-sd, as anyone would install it."""
+    folder = tmp_path_factory.mktemp("extension")
+    source, site = folder / "source", folder / "site"
+    package = Path(__file__).parent / "extension_package"
+    shutil.copytree(package, source, ignore=shutil.ignore_patterns("__pycache__"))  # building leaves files behind
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+    command += ["--no-deps", "--no-build-isolation", "--target", str(site), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])}

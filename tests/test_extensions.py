@@ -5,7 +5,6 @@ The package is tests/extension_package/, installed as anyone would install it; C
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,25 +17,17 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tests" / "extension_package"
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> dict[str, str]:
-    """The environment of a process that has the package installed beside laps-sd."""
-    folder = tmp_path_factory.mktemp("extension")
-    source, site = folder / "source", folder / "site"
-    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))  # building leaves files behind
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-    command += ["--no-deps", "--no-build-isolation", "--target", site, source]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-
-
 @pytest.fixture
-def laps_sd(installed, tmp_path):
+def laps_sd(with_extension, tmp_path):
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "laps_sd", *map(str, arguments)]
-        done = subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            command,
+            env={**os.environ, **with_extension, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         return done
 
