@@ -44,20 +44,25 @@ class Tolerance:
         How many bad rows are tolerated.
     on_bad
         Told about each of them.
+    hint
+        What to say at the first bad row when none is tolerated.
     """
 
-    def __init__(self, skip_bad: int = 0, on_bad: OnBad | None = None) -> None:
+    def __init__(self, skip_bad: int = 0, on_bad: OnBad | None = None, hint: str = "") -> None:
         if skip_bad < 0:
             raise InputError(f"the number of bad rows to skip must not be negative, got {skip_bad}")
         self.allowed = skip_bad
         self.skipped = 0
         self._on_bad = on_bad
+        self._hint = hint
 
     def reject(self, sentence: str) -> None:
         """Count one bad row, or raise InputError when it is one too many."""
         if self.skipped >= self.allowed:
             if self.allowed:
                 sentence += f" (after {self.skipped} bad rows that --skip-bad {self.allowed} tolerated)"
+            elif self._hint:
+                sentence += f" ({self._hint})"
             raise InputError(sentence)
         self.skipped += 1
         if self._on_bad is not None:

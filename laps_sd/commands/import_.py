@@ -28,6 +28,9 @@ def _show_formats(wanted: bool) -> None:
     raise typer.Exit
 
 
+_SKIPPING = "--skip-bad N leaves out up to N such rows"
+
+
 def _flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
@@ -99,7 +102,7 @@ def import_(
     counts = {"censored": 0, "without_prompt": 0}
 
     def counted() -> Iterator["RequestRecord"]:
-        for record in importer.records(sources, Tolerance(skip_bad, bad)):
+        for record in importer.records(sources, Tolerance(skip_bad, bad, _SKIPPING)):
             counts["censored"] += record.censored
             counts["without_prompt"] += record.prompt is None
             step()

@@ -105,6 +105,13 @@ def test_help_and_formats_name_every_format(capsys, monkeypatch):
     assert [name for name in NAMES if name not in shown] == []
 
 
+def test_the_command_names_the_way_around_a_bad_row(tmp_path, capsys):
+    path = tmp_path / "r.jsonl"
+    path.write_text("{]\n")
+    assert run(["import", "records", str(path), "--out", str(tmp_path / "t.jsonl")]) == 2
+    assert "(--skip-bad N leaves out up to N such rows)" in capsys.readouterr().err
+
+
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path, capsys):
     assert run(["import", "chats", "any", "--out", str(tmp_path / "t.jsonl")]) == 2
     assert "unknown format 'chats'; did you mean 'chat'?" in capsys.readouterr().err
