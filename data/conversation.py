@@ -133,7 +133,7 @@ def _text(place: str, content: Any, passed_over: Counter[str]) -> str:
         raise ValueError(f"{place}: expected text or a list of parts, got {_kind(content)}")
     texts = []
     for at, part in enumerate(content):
-        text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
+        text = part if isinstance(part, str) else _of_part(part) if isinstance(part, Mapping) else None
         if isinstance(text, str):
             texts.append(text)
         elif isinstance(part, Mapping) and isinstance(part.get("type"), str) and text is None:
@@ -141,6 +141,13 @@ def _text(place: str, content: Any, passed_over: Counter[str]) -> str:
         else:
             raise ValueError(f"{place}[{at}]: expected text or a part with `type` and `text`, got {_kind(part)}")
     return "\n".join(texts)
+
+
+def _of_part(part: Mapping[str, Any]) -> Any:
+    """Return the text of a part: what it says, thinks or refuses with, or the tool call that it is (Anthropic's)."""
+    if part.get("type") == "tool_use" and isinstance(part.get("name"), str):
+        return f"{part['name']} {msgspec.json.encode(part.get('input')).decode()}"
+    return next((part[name] for name in ("text", "thinking", "refusal") if isinstance(part.get(name), str)), None)
 
 
 def _calls(place: str, message: Mapping[str, Any]) -> list[tuple[str, str]]:

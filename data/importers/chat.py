@@ -13,6 +13,9 @@ from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import count_tokens
 from laps_sd.data.tokenizer import templated_ids
 
+#: What public files call the id of a conversation.
+_IDS = ("id", "conversation_id", "conversation_hash")
+
 
 class Chat(Importer):
     """Conversations in any of several shapes, an object each."""
@@ -31,7 +34,8 @@ class Chat(Importer):
         """Return the fields of a record for each answer of one conversation."""
         chat = read_conversation(value)
         self.notes.update(chat.passed_over)
-        name = f"{place.file}/{value['id']}" if isinstance(value.get("id"), str | int) else place.name
+        own = next((value[key] for key in _IDS if isinstance(value.get(key), str | int)), None)
+        name = place.name if own is None else f"{place.file}/{own}"
         records: list[dict[str, Any]] = []
         for at, turn in enumerate(chat.turns):
             if turn.role != "assistant":

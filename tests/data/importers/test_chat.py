@@ -94,6 +94,14 @@ def test_tool_calls_are_produced_by_the_model_and_counted(read):
     assert words(read, user("Hm?"), legacy) == [2]
 
 
+def test_parts_that_think_call_or_refuse_are_produced_too(read):
+    thinking = {"type": "thinking", "thinking": "Two words.", "signature": "s"}
+    using = {"type": "tool_use", "id": "t", "name": "look_up", "input": {"city": "Oslo"}}
+    parts = [thinking, {"type": "text", "text": "I look."}, using]
+    assert words(read, user("Cold?"), answer(parts)) == [2 + 2 + 2]
+    assert words(read, user("Cold?"), answer([{"type": "refusal", "refusal": "No, thanks."}])) == [2]
+
+
 def test_a_call_without_a_name_is_refused(read):
     with pytest.raises(InputError, match=r"messages\[1\].tool_calls\[0\]: expected a function with a name"):
         read(user("Hm?"), answer(tool_calls=[{"function": {}}]))
