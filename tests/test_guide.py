@@ -42,6 +42,13 @@ def test_links_lead_to_files(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+#: But for decisions.md, which tells what stood there on a day.
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "decisions"], ids=lambda path: path.name)
+def test_files_that_are_named_exist(page):
+    named = re.findall(r"\b((?:tests|benchmarks|requirements)/[\w/.-]+\.\w+)", page.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_commands_that_are_shown_exist(page):
     known = {verb.removesuffix("_") for verb in VERBS}
