@@ -58,6 +58,8 @@ class Tolerance:
 
     def reject(self, sentence: str) -> None:
         """Count one bad row, or raise InputError when it is one too many."""
+        if not sentence.isprintable():  # names of fields are quoted from the file, and may hold anything
+            sentence = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in sentence)
         if self.skipped >= self.allowed:
             if self.allowed:
                 sentence += f" (after {self.skipped} bad rows that --skip-bad {self.allowed} tolerated)"

@@ -123,6 +123,7 @@ def test_the_record_reader_takes_any_bytes(path, samples, data):
 #: Rows that once crashed an importer, or try to.
 HARD = [
     ("chat", {"id": 2**200, "messages": []}),
+    ("chat", {"messages": [{"\n": None}]}),
     ("chat", {"messages": [{"role": "user", "content": "a"}, {"role": "gpt", "tool_calls": [[[]]]}]}),
     ("sglang-bench", {"input_lens": [1], "output_lens": [1], "ttfts": ["a"], "itls": [["b"]], "errors": [""]}),
     ("sglang-bench", {"input_lens": [1], "output_lens": ["a"], "generated_texts": [5], "errors": [""]}),
