@@ -112,28 +112,31 @@ def events(server: SglangServer, request: dict[str, Any], text: str = PROMPT) ->
                 yield event
 
 
-def answered(server: SglangServer, request: dict[str, Any], *, interrupted: bool) -> dict[str, Any]:
-    """The last event of one answer, which holds all of it; ``interrupted`` by short requests that go before all."""
-    urgent = {"text": "Now!", "sampling_params": {**PLAIN, "max_new_tokens": 2}}
-    urgent["sampling_params"]["custom_params"] = {"laps_sd": {"priority": 50}}
+def answered(server: SglangServer, request: dict[str, Any], others: Sequence[tuple[int, Any]] = ()) -> dict[str, Any]:
+    """The last event of one answer, which holds all of it; ``others`` are asked after so many tokens of it."""
     last: dict[str, Any] = {}
-    due = list(INTERRUPTED_AT) if interrupted else []
+    due = list(others)
     with ThreadPoolExecutor() as pool, httpx.Client(timeout=300, trust_env=False) as client:
-        client.get(server.url + "/health")  # connected, so that an interruption comes at once
-        others = []
+        client.get(server.url + "/health")  # connected, so that the others come at once
+        asked = []
         for last in events(server, request):
-            while due and last["meta_info"]["completion_tokens"] >= due[0]:
-                del due[0]
-                others.append(pool.submit(client.post, server.url + "/generate", json=urgent))
-        for other in others:
-            other.result().raise_for_status()
+            while due and last["meta_info"]["completion_tokens"] >= due[0][0]:
+                asked.append(pool.submit(client.post, server.url + "/generate", json=due.pop(0)[1]))
+        for one in asked:
+            one.result().raise_for_status()
     return last
+
+
+def interrupted_answer(server: SglangServer, request: dict[str, Any]) -> dict[str, Any]:
+    """An answer that is interrupted by short requests that go before all."""
+    sampling = {**PLAIN, "max_new_tokens": 2, "custom_params": {"laps_sd": {"priority": 50}}}
+    return answered(server, request, [(at, {"text": "Now!", "sampling_params": sampling}) for at in INTERRUPTED_AT])
 
 
 def disturbed_answer(server: SglangServer, request: dict[str, Any], *, preemptible: bool) -> dict[str, Any]:
     """An answer that was interrupted; where it may be preempted, tried until it was."""
     for _ in range(4):
-        answer = answered(server, request, interrupted=True)
+        answer = interrupted_answer(server, request)
         if not preemptible or answer["meta_info"]["laps_sd"]["preemptions"]:
             break
     return answer
@@ -173,7 +176,7 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> None:
 
 def compare(server: SglangServer, feature: Feature, request: dict[str, Any]) -> None:
     """An interrupted answer equals an undisturbed one, and only who can resume exactly was interrupted."""
-    undisturbed = answered(server, request, interrupted=False)
+    undisturbed = answered(server, request)
     disturbed = disturbed_answer(server, request, preemptible=feature.verdict != "no")
     assert undisturbed["meta_info"]["laps_sd"]["preemptions"] == 0
     preemptions = disturbed["meta_info"]["laps_sd"]["preemptions"]
@@ -219,20 +222,15 @@ def test_with_drafts_nobody_with_penalties_is_preempted(start: Any, request_: di
 
 
 def retracted_answer(server: SglangServer, request: dict[str, Any]) -> dict[str, Any]:
-    """An answer beside others, on a server that retracts somebody every few steps."""
-    others = [{"text": f"Other {i}", "sampling_params": {**PLAIN, "max_new_tokens": 30}} for i in range(2)]
-    with ThreadPoolExecutor() as pool, httpx.Client(timeout=300, trust_env=False) as client:
-        asked = [pool.submit(client.post, server.url + "/generate", json=other) for other in others]
-        answer = answered(server, request, interrupted=False)
-        for one in asked:
-            one.result().raise_for_status()
-    return answer
+    """An answer beside others, on a server that retracts somebody every few steps: the longest, which is this one."""
+    sampling = {**PLAIN, "max_new_tokens": 6}
+    return answered(server, request, [(2, {"text": f"Other {i}", "sampling_params": sampling}) for i in range(3)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("request_", REQUESTS["penalties"])
 def test_penalties_outlive_sglangs_own_retraction_too(start: Any, request_: dict[str, Any]) -> None:
-    alone = answered(start([*ONE_SLOT, "--disable-overlap-schedule"]), request_, interrupted=False)
+    alone = answered(start([*ONE_SLOT, "--disable-overlap-schedule"]), request_)
     server = start(["--max-running-requests", "4", "--disable-overlap-schedule"], RETRACTING)
     for _ in range(4):
         answer = retracted_answer(server, request_)
@@ -247,8 +245,16 @@ def test_without_us_a_retraction_changes_penalized_answers(start: Any) -> None:
     """What docs/serving.md says of SGLang alone; when this fails SGLang has mended it."""
     server = start(["--max-running-requests", "4", "--disable-overlap-schedule"], RETRACTING, ours=False)
     request = body({"repetition_penalty": 1.4})
-    alone = answered(server, request, interrupted=False)
-    assert any(content(retracted_answer(server, request)) != content(alone) for _ in range(4))
+    alone = answered(server, request)
+    with ThreadPoolExecutor() as pool:
+        late = None
+        for event in events(server, body({"max_new_tokens": 80}), "Far ahead"):  # SGLang keeps who has produced more
+            if late is None and event["meta_info"]["completion_tokens"] >= 8:
+                late = pool.submit(answered, server, request)
+        assert late is not None
+        answer = late.result()
+    assert answer["meta_info"]["num_retractions"] >= 1
+    assert content(answer) != content(alone)
 
 
 @pytest.mark.slow
@@ -256,5 +262,5 @@ def test_without_us_overlap_scheduling_lets_others_change_penalized_answers(star
     """Likewise: any prefill in between makes SGLang count one token twice, and the one before it never."""
     server = start(["--max-running-requests", "2"], ours=False)
     request = body({"frequency_penalty": 0.7})
-    alone = answered(server, request, interrupted=False)
-    assert any(content(answered(server, request, interrupted=True)) != content(alone) for _ in range(4))
+    alone = answered(server, request)
+    assert any(content(interrupted_answer(server, request)) != content(alone) for _ in range(4))
