@@ -15,12 +15,15 @@ from pathlib import Path
 from timeit import timeit
 from typing import Any
 
-from laps_sd.data import read_records
+import numpy as np
+
+from laps_sd.data import RequestRecord, read_records
 from laps_sd.predictors.acceptance.base import AcceptancePrior
-from laps_sd.predictors.acceptance.observed import has_acceptance
+from laps_sd.predictors.acceptance.observed import has_acceptance, step_tokens
+from laps_sd.predictors.acceptance.strength import LEAST_REST
 from laps_sd.scheduler.posterior.factory import make_posterior
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
-from laps_sd.training.evaluation.acceptance import cross_validated_priors, evaluate_acceptance
+from laps_sd.training.evaluation.acceptance import cross_validated_priors, evaluate_acceptance, feed, start
 
 CALLS = {
     "make": "make_posterior(2.5, 24.0, settings, 5)",
@@ -32,6 +35,8 @@ CALLS = {
     "copy": "posterior.copy()",
 }
 STEPS = ("0", "4", "8", "16", "32")
+AFTER_CHANGE = ("16", "32", "64")
+BEFORE_CHANGE = 32  # verify steps of the first request, before the second takes its place
 
 
 def costs(repeats: int = 2000) -> None:
@@ -55,8 +60,9 @@ def accuracy(paths: Sequence[str]) -> None:
     """Print errors and coverage of each trace, for the fitted posterior and for the plain Beta beside it."""
     print(
         "| run | requests | τ at arrival | κ | discount, dispersion, drift | error % of the rest after 0/4/8/16/32:"
-        " prompt prior | run's mean | running mean | 80 % interval covers % after 8/16/32 | plain Beta |\n"
-        "|---|---|---|---|---|---|---|---|---|---|"
+        " prompt prior | run's mean | running mean | 80 % interval covers % after 8/16/32 | plain Beta |"
+        " spliced from two requests: covers % 16/32/64 steps after the change |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|"
     )
     for path in paths:
         records = [r for r in read_records(path) if r.prompt is not None and has_acceptance(r)]
@@ -76,8 +82,36 @@ def accuracy(paths: Sequence[str]) -> None:
             f"{constants.discount:g}, {constants.dispersion:.2f}, {constants.drift:.2f}",
             *(percent(figures[f"mape_accept_length{end}"], STEPS) for end in ("", "_unseeded", "_raw")),
             *(percent(each["coverage_80"], STEPS[2:], 0) for each in (figures, plain)),
+            percent(spliced_coverage(records, priors), AFTER_CHANGE, 0),
         ]
         print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def spliced_coverage(records: Sequence[RequestRecord], priors: Sequence[AcceptancePrior]) -> dict[str, float | None]:
+    """Return how often the 80 % interval holds the rest of a request that becomes another one in its midst.
+
+    The first 32 verify steps of one request are followed by all steps of another one, drawn with a seed; belief begins
+    with the prior of the first.
+    """
+    order = np.random.default_rng(0).permutation(len(records)).tolist()
+    inside: dict[str, list[bool]] = {after: [] for after in AFTER_CHANGE}
+    for i, j in zip(order, order[1:] + order[:1], strict=True):
+        first, second = (step_tokens(records[i]), step_tokens(records[j]))
+        if len(first) < BEFORE_CHANGE:
+            continue
+        tokens = np.concatenate([first[:BEFORE_CHANGE], second])
+        prior = priors[i]
+        proposed = np.maximum(np.full(len(tokens), prior.drafts or 0), tokens - 1)
+        posterior, done = start(prior), 0
+        for after in AFTER_CHANGE:
+            seen = BEFORE_CHANGE + int(after)
+            if len(tokens) < seen + LEAST_REST:
+                break
+            feed(posterior, tokens, proposed, done, seen)
+            done = seen
+            low, high = posterior.predictive_interval(0.8, len(tokens) - seen)
+            inside[after].append(bool(low <= tokens[seen:].mean() <= high))
+    return {after: float(np.mean(hits)) if hits else None for after, hits in inside.items()}
 
 
 def plain_beta(prior: AcceptancePrior) -> AcceptancePrior:

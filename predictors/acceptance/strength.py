@@ -3,6 +3,7 @@
 For each request and a few checkpoints h, the posterior after h steps predicts the mean tokens per step of the rest;
 what is maximised is the probability of what happened. The formulas are those of
 :class:`laps_sd.scheduler.posterior.shrunken.ShrunkenMeanPosterior`, for many requests at once.
+What that class does when acceptance changes in mid-request is left out: constants are those of ordinary requests.
 """
 
 from __future__ import annotations

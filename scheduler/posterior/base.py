@@ -8,6 +8,15 @@ from typing import Protocol, Self
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import half_width
 
+# When acceptance changes in mid-request: the mean of the last steps is held against what is believed. Chosen on five
+# public runs and on requests spliced from two (`benchmarks/bench_posterior.py`).
+_RECENT = 0.97  # weight of a step relative to the next one: the last thirty, about
+_ENOUGH = 4.0  # discounted steps from which their mean says anything
+_DOUBTFUL = 2.5**2  # squared distance, in squared scales, from which intervals take the distance in
+_SURPRISING = 3.0**2  # and from which what was believed before is given up step by step,
+_AT_EASE = 1.0  # until belief and last steps agree so well
+_GIVEN_UP = 0.8  # share of the prior and of earlier steps that stays at each of these steps
+
 
 class AcceptancePosterior(Protocol):
     """Belief about one request's accept length: tokens per verify step, the bonus token included."""
@@ -57,11 +66,18 @@ class AcceptancePosterior(Protocol):
 class PosteriorBase:
     """What follows from a mean, the squared scale of the belief about it and the variance between steps.
 
+    Belief follows a change: discounting alone forgets steps but never the prior, which may be worth more steps than a
+    discounted sum can ever hold. When the mean of the last steps is too far from the belief to be chance, intervals
+    widen to reach it, and prior and earlier steps lose weight until both agree again.
+
     Intervals are those of a Student t with 4 degrees of freedom: on all five public runs the rest of a few requests
     is far from what any normal would allow (text that turns into a list, a loop, a copy of the prompt).
     """
 
-    __slots__ = ("_discount", "_drafts", "_drift", "_most", "_steps")
+    __slots__ = (
+        "_changing", "_discount", "_doubt", "_drafts", "_drift", "_most",
+        "_recent_squares", "_recent_tokens", "_recent_weight", "_steps",
+    )  # fmt: skip
 
     _steps: int  # verify steps seen
     _drafts: int | None  # drafts of the last step; before the first: the most a step may accept, if known
@@ -72,6 +88,9 @@ class PosteriorBase:
         self._drift = settings.drift
         self._steps = 0
         self._drafts = self._most = max_correct_drafts
+        self._recent_tokens = self._recent_squares = self._recent_weight = 0.0  # discounted sums over the last steps
+        self._changing = False  # whether what was believed before is being given up
+        self._doubt = 0.0  # squared distance between belief and last steps beyond what is chance (tokens²)
 
     @property
     def steps(self) -> int:
@@ -94,6 +113,10 @@ class PosteriorBase:
         """Variance of the tokens of one step around the request's mean (tokens²)."""
         raise NotImplementedError
 
+    def _keep(self, share: float) -> None:
+        """Keep this share of the weight of the prior and of all steps so far."""
+        raise NotImplementedError
+
     def steps_per_token(self) -> float:
         """Return the expected steps per token; see `AcceptancePosterior.steps_per_token`."""
         mean = self.mean()
@@ -102,14 +125,14 @@ class PosteriorBase:
 
     def interval(self, level: float = 0.8) -> tuple[float, float]:
         """Return the central interval of the mean; see `AcceptancePosterior.interval`."""
-        return self._around_mean(half_width(level) * sqrt(self.variance()))
+        return self._around_mean(half_width(level) * sqrt(self.variance() + self._doubt))
 
     def predictive_interval(self, level: float, remaining_steps: float) -> tuple[float, float]:
         """Return the interval of the rest's mean; see `AcceptancePosterior.predictive_interval`."""
         if not remaining_steps > 0:
             raise ValueError(f"remaining_steps must be positive, got {remaining_steps}")
         drift = self._drift * (self.mean() - 1.0)
-        spread = self.variance() + self._step_variance() / max(remaining_steps, 1.0) + drift * drift
+        spread = self.variance() + self._doubt + self._step_variance() / max(remaining_steps, 1.0) + drift * drift
         return self._around_mean(half_width(level) * sqrt(spread))
 
     def relative_width(self, level: float = 0.8) -> float:
@@ -140,6 +163,29 @@ class PosteriorBase:
         if not 0 <= k <= n:
             raise ValueError(f"a verify step accepts between 0 and n drafts, got k={k} of n={n}")
         self._steps += 1
+        if n != self._drafts:  # another draft length: what steps emitted before says nothing about a change
+            self._recent_tokens = self._recent_squares = self._recent_weight = 0.0
         self._drafts = n
         if self._most is None or n > self._most:
             self._most = n
+
+    def _follow(self, k: int) -> None:
+        """Hold the last steps against the belief, and give up what they contradict; called after each update."""
+        tokens = k + 1.0
+        self._recent_tokens = self._recent_tokens * _RECENT + tokens
+        self._recent_squares = self._recent_squares * _RECENT + tokens * tokens
+        self._recent_weight = weight = self._recent_weight * _RECENT + 1.0
+        if weight < _ENOUGH:
+            return
+        recent = self._recent_tokens / weight
+        gap = recent - self.mean()
+        squared = gap * gap
+        # Steps that are all alike are no draw from a law that spreads: what they themselves vary counts half.
+        spread = max(self._recent_squares / weight - recent * recent, 0.0)
+        chance = (self._step_variance() + spread) / (2.0 * weight) + self.variance()
+        self._doubt = squared if squared > _DOUBTFUL * chance else 0.0
+        if squared > (_AT_EASE if self._changing else _SURPRISING) * chance:
+            self._changing = True
+            self._keep(_GIVEN_UP)
+        else:
+            self._changing = False

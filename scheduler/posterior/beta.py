@@ -31,6 +31,13 @@ class TruncatedGeometricPosterior(PosteriorBase):
         self._count_step(k, n)
         self._a = self._a * self._discount + self._temper * k
         self._b = self._b * self._discount + (self._temper if k < n else 0.0)
+        self._follow(k)
+
+    def _keep(self, share: float) -> None:
+        # A prior of nothing would be improper: a hundredth of a trial stays.
+        self._prior_a, self._prior_b = max(self._prior_a * share, 0.01), max(self._prior_b * share, 0.01)
+        self._a *= share
+        self._b *= share
 
     @property
     def shape(self) -> tuple[float, float]:

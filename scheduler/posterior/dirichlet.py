@@ -31,6 +31,11 @@ class DirichletPosterior(PosteriorBase):
         if self._discount < 1.0:
             self._counts = [c * self._discount for c in self._counts]
         self._counts[k] += self._temper
+        self._follow(k)
+
+    def _keep(self, share: float) -> None:
+        self._prior_counts = tuple(count * share for count in self._prior_counts)
+        self._counts = [count * share for count in self._counts]
 
     def mean(self, n: int | None = None) -> float:
         """Return 1 + E[k]; with ``n`` given, longer accepted runs count as ``n``."""

@@ -31,7 +31,7 @@ class PosteriorSettings:
     discount: Annotated[
         float,
         Setting(
-            "Weight of a step relative to the next one; 1 forgets nothing and makes the order irrelevant.",
+            "Weight of a step relative to the next one; 1 forgets nothing as long as acceptance does not change.",
             above=0,
             high=1,
         ),

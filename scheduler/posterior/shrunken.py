@@ -31,7 +31,7 @@ class ShrunkenMeanPosterior(PosteriorBase):
         See :func:`laps_sd.scheduler.posterior.factory.make_posterior`.
     """
 
-    __slots__ = ("_prior", "_proposed", "_strength", "_tokens", "_unit_variance", "_weight")
+    __slots__ = ("_dispersion", "_prior", "_proposed", "_strength", "_tokens", "_unit_variance", "_weight")
 
     def __init__(
         self, prior_mean: float, strength: float, settings: PosteriorSettings, max_correct_drafts: int | None = None
@@ -41,6 +41,7 @@ class ShrunkenMeanPosterior(PosteriorBase):
         self._strength = strength
         # Solving for α costs more than the rest of a new request's state together, and a thousandth of a token is far
         # below what a prior can know: priors share their variances.
+        self._dispersion = settings.dispersion
         self._unit_variance = settings.dispersion * _shared_variance(round(prior_mean, 3), max_correct_drafts)
         self._weight = 0.0  # discounted number of steps
         self._tokens = 0.0  # discounted sum of tokens
@@ -53,6 +54,15 @@ class ShrunkenMeanPosterior(PosteriorBase):
         self._weight = self._weight * discount + 1.0
         self._tokens = self._tokens * discount + (k + 1.0)
         self._proposed = self._proposed * discount + n
+        self._follow(k)
+
+    def _keep(self, share: float) -> None:
+        self._strength *= share
+        self._weight *= share
+        self._tokens *= share
+        self._proposed *= share
+        # How much steps vary depends on the mean, which is another one now.
+        self._unit_variance = self._dispersion * _shared_variance(round(self.mean(), 2), self._most)
 
     def mean(self, n: int | None = None) -> float:
         """Return the expected tokens per step; see `AcceptancePosterior.mean`."""

@@ -46,8 +46,9 @@ def test_mean_and_intervals_stay_within_what_a_step_can_emit(kind, prior, streng
     assert posterior.variance() >= 0.0
 
 
-@given(kinds, accepts, st.randoms())
-def test_without_discount_the_order_of_steps_does_not_matter(kind, ks, random):
+@given(kinds, st.lists(st.integers(0, N), max_size=4), st.randoms())
+def test_without_discount_the_order_of_the_first_steps_does_not_matter(kind, ks, random):
+    """Of more steps it may: a change in the midst of a request is followed, and what went before loses its weight."""
     shuffled = list(ks)
     random.shuffle(shuffled)
     one, other = (told(start(kind, discount=1.0), order) for order in (ks, shuffled))
