@@ -28,20 +28,20 @@ class TestNothingIsAcceptedAnyMore:
             posterior.update(0, 5)
         assert posterior.mean() < 1.1
 
-    def test_the_interval_holds_the_truth_from_sixteen_steps_on(self, kind):
+    def test_the_interval_holds_the_truth_after_some_tens_of_steps(self, kind):
         posterior = confident(kind)
         for step in range(1, 201):
             posterior.update(0, 5)
             low, _ = posterior.predictive_interval(0.8, 500)
             # Belief that is on its way down may be a little above for a few steps.
-            assert step < 16 or low < 1.5
+            assert step < 32 or low < 1.5
         assert low == 1.0
 
     def test_it_is_not_stable_while_belief_is_far_off(self, kind):
         posterior = confident(kind)
         for step in range(1, 201):
             posterior.update(0, 5)
-            if step >= 16 and posterior.mean() > 1.5:
+            if step >= 24 and posterior.mean() > 1.5:
                 assert not posterior.stable(0.5)
         assert posterior.stable(0.5)  # and it is again, once both agree
 
