@@ -159,11 +159,11 @@ def test_unordered_steps_fit_the_strength_alone():
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])
 def test_the_fit_uses_the_schedulers_own_formulas(discount):
-    """What is fitted for many requests at once is what the posterior computes step by step."""
-    records, priors = drifting(6, 6)
+    """What is fitted for many requests at once is what the posterior computes step by step, while nothing changes."""
+    priors = drifting(6, 6)[1]
     settings = PosteriorSettings(discount=discount, dispersion=0.6, drift=0.3)
     means = np.round([p.mean for p in priors], 3)  # priors share the variances of thousandths
-    steps = [np.array(r.accept_lengths) for r in records]
+    steps = [np.array([int(mean), int(mean) + 1] * 40) for mean in means]
     variances = np.array([geometric_variance(mean, N) for mean in means])
     for seen in CHECKPOINTS:
         mean, squared = prefixes(means, variances, steps, discount, seen).predict(12.0, 0.6, 0.3)
