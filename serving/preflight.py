@@ -4,6 +4,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from laps_sd.errors import InputError
 from laps_sd.serving.flags import POLICY
@@ -106,6 +107,67 @@ REFUSALS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RunsWith:
+    """One row of the table of what laps-sd was tried with.
+
+    Attributes
+    ----------
+    what : str
+        An option or a feature of SGLang.
+    verdict : str
+        ``works``, ``refused``, or ``not run`` where no machine of ours could.
+    shown_by : str
+        The test that shows it (``file.py::name``), or why there is none.
+    """
+
+    what: str
+    verdict: Literal["works", "refused", "not run"]
+    shown_by: str
+
+
+_HERE, _SLOW = "test_runs_with.py", "test_serving_slow.py"
+_MATRIX = "test_tokens_are_those_of_fcfs_under_preemptions_and_retractions"
+_RETRACTION = "test_sglangs_own_retraction_is_left_alone_where_it_was_asked_for"
+_OFFLINE = "test_an_engine_without_command_line_takes_its_options_from_the_environment"
+_CUDA = "needs a CUDA GPU: "
+
+#: What was tried; what is refused is added from `REFUSALS`.
+RUNS_WITH = (
+    RunsWith("tensor parallelism (`--tp-size 2`)", "works", f"{_HERE}::test_two_ranks_preempt_alike"),
+    RunsWith("two nodes (`--nnodes 2`)", "works", f"{_HERE}::test_two_nodes_preempt_alike"),
+    RunsWith(
+        "a hook that fails, on two ranks",
+        "works",
+        f"{_HERE}::test_two_ranks_go_back_to_fcfs_together_when_the_policy_fails",
+    ),
+    RunsWith("`--max-queued-requests`", "works", f"{_HERE}::test_two_ranks_preempt_alike"),
+    RunsWith("`--schedule-low-priority-values-first`", "works", f"{_HERE}::test_two_ranks_preempt_alike"),
+    RunsWith("beam search", "works", f"{_HERE}::test_beams_run_beside_others_and_lose_no_slot"),
+    RunsWith("plain decoding with overlap scheduling", "works", f"{_SLOW}::{_MATRIX}"),
+    RunsWith("NGRAM, STANDALONE chains and trees, pages of 16", "works", f"{_SLOW}::{_MATRIX}"),
+    RunsWith("EAGLE with adaptive draft lengths", "works", f"{_SLOW}::{_MATRIX}"),
+    RunsWith("`--retraction-policy length`", "works", "test_kv_memory.py::" + _RETRACTION),
+    RunsWith("`sglang.Engine`", "works", "test_plugin.py::" + _OFFLINE),
+    RunsWith("LoRA", "not run", _CUDA + "SGLang's adapters take pinned memory, on a CPU too"),
+    RunsWith("hierarchical cache", "not run", _CUDA + "its streams are CUDA's"),
+    RunsWith("memory saver", "not run", _CUDA + "torch_memory_saver is a CUDA library"),
+    RunsWith("overlap scheduling of speculation (spec v2)", "not run", "SGLang switches it off on a CPU"),
+    RunsWith("CUDA graphs, sampled verification", "not run", "a CPU has neither"),
+    RunsWith("multimodal models", "not run", "their processors need torchvision, of which the CPU server has none"),
+)
+
+
+def runs_with_table() -> str:
+    """Return what laps-sd runs with, as a table in Markdown."""
+    refused = [RunsWith(f"`{entry.option}`", "refused", entry.because) for entry in REFUSALS]
+    lines = ["| with | | shown by, or why |", "|---|---|---|"]
+    for row in (*RUNS_WITH, *refused):
+        shown = f"`{row.shown_by}`" if row.verdict == "works" else row.shown_by
+        lines.append(f"| {row.what} | {row.verdict} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
 def refusal(args: Namespace) -> str | None:
     """Return the sentence of the first option that laps-sd cannot live with; None when there is none."""
     for entry in REFUSALS:
@@ -132,3 +194,7 @@ def check_sglang(*, allow_untested: bool) -> None:
             f"SGLang {found} differs from what laps-sd hooks ({mismatches[0]}{more}); `laps-sd doctor` lists all; "
             "install a supported SGLang or remove what patches this one"
         )
+
+
+if __name__ == "__main__":
+    print(runs_with_table(), end="")

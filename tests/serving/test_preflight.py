@@ -8,7 +8,7 @@ import pytest
 
 from laps_sd.serving import plugin
 from laps_sd.serving.flags import ACTIVE_ENV, DISABLE_ENV, flags_alone
-from laps_sd.serving.preflight import refusal
+from laps_sd.serving.preflight import RUNS_WITH, refusal, runs_with_table
 
 Parse = Callable[..., Namespace]
 
@@ -131,3 +131,14 @@ def test_another_policy_leaves_no_trace(parse: Parse, monkeypatch: pytest.Monkey
     monkeypatch.setenv(ACTIVE_ENV, "left over from the server that started this one")
     assert plugin.from_cli_args(lambda cls, args: args.schedule_policy, object, parse()) == "fcfs"
     assert ACTIVE_ENV not in os.environ
+
+
+def test_the_table_in_the_docs_is_this_one_and_every_row_that_works_has_its_test() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "serving.md").read_text(encoding="utf-8")
+    assert runs_with_table() in page, "python -m laps_sd.serving.preflight prints it"
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (root / "tests").rglob("test_*.py")}
+    for row in RUNS_WITH:
+        if row.verdict == "works":
+            file, name = row.shown_by.split("::")
+            assert f"def {name}(" in sources[file], row.what
