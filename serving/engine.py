@@ -137,7 +137,7 @@ class RequestInTokenizer(Protocol):
     """A request that the tokenizer process waits for."""
 
     obj: ReceivedRequest
-    out_list: list[dict[str, Any]]
+    out_list: list[dict[str, Any]]  # Any: JSON has no narrower type
 
 
 @describes("sglang.srt.managers.io_struct.AbortReq", "our fields travel in the reason of an abort")
@@ -226,31 +226,31 @@ class Req(Protocol):
 class FrequencyPenalties(Protocol):
     """How much each token loses for each time that it was said; a row for each request."""
 
-    frequency_penalties: Any  # a tensor
-    cumulated_frequency_penalties: Any  # a tensor
+    frequency_penalties: Any  # Any: a tensor, and this module does not import torch
+    cumulated_frequency_penalties: Any  # Any: a tensor, and this module does not import torch
 
 
 @describes("sglang.srt.sampling.penaltylib.BatchedPresencePenalizer", "count the answer so far of who resumes")
 class PresencePenalties(Protocol):
     """How much each token loses once it was said; a row for each request."""
 
-    presence_penalties: Any  # a tensor
-    cumulated_presence_penalties: Any  # a tensor
+    presence_penalties: Any  # Any: a tensor, and this module does not import torch
+    cumulated_presence_penalties: Any  # Any: a tensor, and this module does not import torch
 
 
 @describes("sglang.srt.sampling.penaltylib.BatchedRepetitionPenalizer", "count the answer so far of who resumes")
 class RepetitionPenalties(Protocol):
     """By how much each token is divided once it was said; a row for each request."""
 
-    repetition_penalties: Any  # a tensor
-    cumulated_repetition_penalties: Any  # a tensor
+    repetition_penalties: Any  # Any: a tensor, and this module does not import torch
+    cumulated_repetition_penalties: Any  # Any: a tensor, and this module does not import torch
 
 
 @describes("sglang.srt.sampling.penaltylib.BatchedMinNewTokensPenalizer", "count the answer so far of who resumes")
 class LeastTokens(Protocol):
     """How many tokens were said; a row for each request."""
 
-    len_output_tokens: Any  # a tensor
+    len_output_tokens: Any  # Any: a tensor, and this module does not import torch
 
 
 @describes("sglang.srt.sampling.penaltylib.orchestrator._BatchedPenalizer", "skip what nobody in a batch asks for")
@@ -320,7 +320,8 @@ class BatchResult(Protocol):
 
     num_correct_drafts_per_req_cpu: Sequence[int] | None
     speculative_num_draft_tokens: int | None
-    cap_lens: Any  # None, or a tensor: tokens verified of each request, where that differs
+    #: Tokens verified of each request, where that differs; a tensor.
+    cap_lens: Any  # Any: a tensor or None, and this module does not import torch
 
 
 # --- one admission round -----------------------------------------------------------------------------------------

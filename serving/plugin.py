@@ -11,7 +11,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 from laps_sd.serving.flags import (
     ACTIVE_ENV,
@@ -24,6 +24,14 @@ from laps_sd.serving.flags import (
     flags_alone,
 )
 from laps_sd.serving.termination.refuse import refuse
+
+
+class Options(Protocol):
+    """What we use of ``sglang.srt.server_args.ServerArgs``; here, because `engine` is not imported without the flag."""
+
+    schedule_policy: str
+    __struct_fields__: tuple[str, ...]
+
 
 #: Whether the command line of this process said that laps-sd ranks, and the options that were decided about last.
 _by_command_line = False
@@ -76,7 +84,7 @@ def from_cli_args(original: Callable[..., object], cls: type, args: Namespace) -
     return original(cls, args)
 
 
-def resolve_once(original: Callable[..., object], server_args: Any) -> object:
+def resolve_once(original: Callable[..., object], server_args: Options) -> object:
     """Wrap ``ServerArgs.resolve_once``: the last moment to change an option, for the kill switch of `sglang.Engine`."""
     if os.environ.get(DISABLE_ENV) == "1" and server_args.schedule_policy == POLICY:
         print(f"laps-sd: {DISABLE_ENV}=1, scheduling with fcfs", file=sys.stderr)
@@ -84,7 +92,7 @@ def resolve_once(original: Callable[..., object], server_args: Any) -> object:
     return original(server_args)
 
 
-def publish(original: Callable[..., object], server_args: Any, *args: object, **kwargs: object) -> object:
+def publish(original: Callable[..., object], server_args: Options, *args: object, **kwargs: object) -> object:
     """Wrap ``runtime_context.publish``: a launcher without a command line, as `sglang.Engine`, decides here.
 
     Its options come from the environment, LAPS_SD_BUNDLE and LAPS_SD_CONFIG, and what refuses is raised.

@@ -27,7 +27,7 @@ from laps_sd.serving.engine import (
 )
 from laps_sd.serving.requests.resumption import has_penalties
 
-Feed = Callable[[Any, int, torch.Tensor], None]
+Feed = Callable[[Any, int, torch.Tensor], None]  # Any: each kind of penalizer has its own function
 
 
 def _frequency(penalizer: FrequencyPenalties, row: int, tokens: torch.Tensor) -> None:

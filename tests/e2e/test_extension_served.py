@@ -34,8 +34,9 @@ def test_a_policy_of_another_package_is_served(server_factory, with_extension, t
         sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
         return LoadRequest(name, {"text": text, "sampling_params": sampling}, at)
 
-    asked = [request("first", SHORT, 0.0, 60), *(request(f"long{i}", LONG, 0.5, 8) for i in range(3))]
-    asked += [request(f"short{i}", SHORT, 0.8, 8) for i in range(3)]
+    # The first is long enough that all others wait behind it, on a fast machine too.
+    asked = [request("first", SHORT, 0.0, 600), *(request(f"long{i}", LONG, 0.2, 8) for i in range(3))]
+    asked += [request(f"short{i}", SHORT, 0.4, 8) for i in range(3)]
     ended = {answer.request_id: answer.finish_s for answer in send_load(server.url, asked)}
     assert None not in ended.values()
     assert max(ended[f"short{i}"] for i in range(3)) < min(ended[f"long{i}"] for i in range(3))
