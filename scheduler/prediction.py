@@ -77,4 +77,7 @@ def _numbers(values: object) -> list[float]:
         raise ValueError(f"a prediction needs lists of numbers, got {type(values).__name__}")
     if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
         raise ValueError("a prediction holds something that is not a number")
-    return [float(v) for v in values]
+    try:
+        return [float(v) for v in values]
+    except OverflowError as error:
+        raise ValueError("a prediction holds a whole number that is too large") from error

@@ -36,6 +36,8 @@ def test_expected_steps_are_tokens_over_the_accept_length():
         {"accept_length": 0.5},
         {"accept_length": float("nan")},
         {"accept_length": "2"},
+        {"accept_length": 10**400},  # benchmarks/fuzz.py, seed 1796252990 and others
+        {"survival": [1, 10**400, 0]},
         {"accept_strength": 0},
         {"accept_strength": float("inf")},
     ],
