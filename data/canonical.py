@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from laps_sd.data.normal import normal_form
+from laps_sd.data.rendered import Shown, shown_in
 from laps_sd.data.tokenizer import Tokenizer
 
 
@@ -68,6 +69,7 @@ _MARKUPS = (
     _markup(r"A chat between .*?USER: ", r"USER: (.*?)(?: ?ASSISTANT:|\Z)"),
 )
 
+_EXACTLY_ONE = "exactly one of text, messages and token_ids is expected"
 _SYSTEM = ("<<SYS>>", "<</SYS>>")
 _SENTINEL = "\ue000laps-sd\ue000"
 #: Of longer prompts only this many token ids are decoded at each end: enough for what `normal_form` keeps, and for a
@@ -125,15 +127,25 @@ def canonical(
     ValueError
         Not exactly one of ``text``, ``messages`` and ``token_ids`` is given, or ids come without a tokenizer.
     """
-    if sum(x is not None for x in (text, messages, token_ids)) != 1:
-        raise ValueError("exactly one of text, messages and token_ids is expected")
-    if messages is not None:
-        return _last(message_text(m) for m in messages if m.get("role") == "user")
+    if messages is None:
+        return read_rendered(text=text, token_ids=token_ids, tokenizer=tokenizer)[0]
+    if text is not None or token_ids is not None:
+        raise ValueError(_EXACTLY_ONE)
+    return _last(message_text(m) for m in messages if m.get("role") == "user")
+
+
+def read_rendered(
+    *, text: str | None = None, token_ids: Sequence[int] | None = None, tokenizer: Tokenizer | None = None
+) -> tuple[CanonicalPrompt, Shown]:
+    """Return the canonical prompt of a text or of token ids, and what else they show; see `canonical`."""
+    if (text is None) == (token_ids is None):
+        raise ValueError(_EXACTLY_ONE)
     if token_ids is not None:
         if tokenizer is None:
             raise ValueError("token ids need a tokenizer to become text")
         text = _decoded(token_ids, tokenizer)
-    return _unwrap(text or "", tokenizer)
+    text = text or ""
+    return _unwrap(text, tokenizer), shown_in(text)
 
 
 def message_text(message: Mapping[str, Any]) -> str:

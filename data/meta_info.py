@@ -37,25 +37,40 @@ def from_meta_info(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-#: Sampling parameters that hold an answer to a form.
-_CONSTRAINTS = ("regex", "json_schema", "ebnf", "structural_tag")
-_LONGEST_CONSTRAINT = 2000
+#: Sampling parameters that hold an answer to a form, and which of them are JSON.
+CONSTRAINTS = ("regex", "json_schema", "ebnf", "structural_tag")
+_JSON = ("json_schema", "structural_tag")
+LONGEST_CONSTRAINT = 2000
+#: A longer schema is kept as it was written: nobody waits for it to be read.
+_LONGEST_READ = 100_000
 
 
 def constraint_of(sampling: Mapping[str, Any]) -> str | None:
     """Return what an answer is held to, ``kind:text``, as SGLang's sampling parameters say it; None where free.
 
+    JSON is written without blanks, so that one schema is one text whoever wrote it down.
+
     Examples
     --------
     >>> constraint_of({"temperature": 0, "regex": "(yes|no)"})
     'regex:(yes|no)'
+    >>> constraint_of({"json_schema": '{"type": "object"}'})
+    'json_schema:{"type":"object"}'
     """
-    for kind in _CONSTRAINTS:
+    for kind in CONSTRAINTS:
         text = sampling.get(kind)
         if text:
-            text = text if isinstance(text, str) else msgspec.json.encode(text).decode()
-            return f"{kind}:{text}"[:_LONGEST_CONSTRAINT]
+            return f"{kind}:{_plain(kind, text)}"[:LONGEST_CONSTRAINT]
     return None
+
+
+def _plain(kind: str, text: Any) -> str:
+    if isinstance(text, str) and (kind not in _JSON or len(text) > _LONGEST_READ):
+        return text
+    try:
+        return msgspec.json.encode(msgspec.json.decode(text) if isinstance(text, str) else text).decode()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return str(text)  # SGLang refuses such a request
 
 
 def from_server_info(info: Mapping[str, Any]) -> dict[str, Any]:

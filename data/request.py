@@ -23,6 +23,10 @@ class PromptRequest:
         What the answer is held to, as `laps_sd.data.meta_info.constraint_of` says it.
     tools
         How many tools the answer may call.
+    thinking
+        Whether thinking is switched on or off; None: not said.
+    ignore_eos
+        The end token is ignored, so that the length is the one asked for.
     """
 
     prompt: str
@@ -33,6 +37,8 @@ class PromptRequest:
     turns: int = 0
     constraint: str | None = None
     tools: int | None = None
+    thinking: bool | None = None
+    ignore_eos: bool = False
 
     @classmethod
     def from_record(cls, record: RequestRecord) -> "PromptRequest":
@@ -46,4 +52,6 @@ class PromptRequest:
             turns=record.turns or 0,
             constraint=record.constraint,
             tools=record.tools,
+            thinking=record.thinking,
+            ignore_eos=bool(record.ignore_eos),
         )

@@ -40,7 +40,7 @@ def fingerprint(records: Sequence[RequestRecord]) -> dict[str, Any]:
     """Return quantiles of prompt features and of output lengths (tokens) as JSON values."""
     requests = [PromptRequest.from_record(r) for r in records]
     features = _watched(requests)
-    lengths = np.log1p([r.output_tokens for r in records if not r.censored])
+    lengths = np.log1p([r.output_tokens for r in records if r.own_length and not r.censored])
     bins = {name: _bins(features[:, i]) for i, name in enumerate(_WATCHED)}
     return {
         "n": len(records),
@@ -66,7 +66,7 @@ def shift(known: dict[str, Any], records: Sequence[RequestRecord]) -> dict[str, 
     indices = {name: _stability(known["features"][name], features[:, i]) for i, name in enumerate(_WATCHED)}
     ordered = dict(sorted(indices.items(), key=lambda item: -item[1]))
     score = sorted(indices.values())[-3]
-    lengths = np.log1p([r.output_tokens for r in records if not r.censored])
+    lengths = np.log1p([r.output_tokens for r in records if r.own_length and not r.censored])
     ended = known["log_output_tokens"] is not None and len(lengths) > 0
     return {
         "score": score,

@@ -63,14 +63,14 @@ def fit_bundle(
     """
     needs_encoder, prior = reads_encoder(features, predictor), acceptance_predictor(acceptance)
     everything = usable(records)
-    rows = thinned(everything)
-    requests = [PromptRequest.from_record(r) for r in rows]
+    own = thinned([r for r in everything if r.own_length])
+    rows = [*own, *thinned([r for r in everything if not r.own_length])]  # the latter teach acceptance only
     groups = group_names(rows)
     length = RegisteredLength(predictor, features, encoder, seed).fit(
-        requests,
-        np.array([r.output_tokens for r in rows], dtype=np.float64),
-        censored=np.array([r.censored for r in rows], dtype=np.bool_),
-        groups=np.array(groups),
+        [PromptRequest.from_record(r) for r in own],
+        np.array([r.output_tokens for r in own], dtype=np.float64),
+        censored=np.array([r.censored for r in own], dtype=np.bool_),
+        groups=np.array(groups if len(own) == len(rows) else group_names(own)),
     )
     fitted = prior.fit(rows, length.model_.features, FitOptions(features, encoder, seed), groups)
     manifest: dict[str, Any] = {
@@ -89,6 +89,7 @@ def fit_bundle(
             "n": len(everything),
             "n_fitted": len(rows),
             "n_censored": sum(r.censored for r in everything),
+            "n_forced": sum(not r.own_length for r in everything),
             "fingerprint": fingerprint(everything),
         },
     }
@@ -98,6 +99,11 @@ def fit_bundle(
 def _versions() -> dict[str, str]:
     packages = {name: version(name) for name in ("numpy", "lightgbm", "scikit-learn")}
     return {"laps_sd": laps_sd.__version__, "python": platform.python_version(), **packages}
+
+
+def ended(record: RequestRecord) -> bool:
+    """Whether the model ended the answer itself: what a length is learned from at last."""
+    return record.own_length and not record.censored
 
 
 def usable(records: Sequence[RequestRecord]) -> list[RequestRecord]:
@@ -141,7 +147,7 @@ def thinned(records: Sequence[RequestRecord]) -> list[RequestRecord]:
         ranked = sorted(same, key=lambda i: (records[i].output_tokens, i))
         kept += [ranked[round(place)] for place in np.linspace(0, len(same) - 1, count)]
     chosen = [records[i] for i in sorted(kept)]
-    if len(chosen) < MIN_ROWS or all(r.censored for r in chosen):
+    if len(chosen) < MIN_ROWS or not any(map(ended, chosen)):
         return list(records)
     return chosen
 

@@ -80,6 +80,10 @@ class SamplingParams(Protocol):
     temperature: float
     top_k: int
     ignore_eos: bool
+    regex: str | None
+    json_schema: str | None
+    ebnf: str | None
+    structural_tag: str | None
     stop_strs: object
     stop_regex_strs: object
     frequency_penalty: float
@@ -90,13 +94,14 @@ class SamplingParams(Protocol):
 
 @describes(
     "sglang.srt.managers.io_struct.TokenizedGenerateReqInput",
-    "bound the request's own priority, and carry the numbers",
+    "bound the request's own priority, carry the numbers, and learn whether thinking is on",
 )
 class TokenizedRequest(Protocol):
     """A request on its way from the tokenizer process to the scheduler."""
 
     priority: int | None
     sampling_params: SamplingParams
+    require_reasoning: bool
 
 
 class FinishReason(TypedDict, total=False):

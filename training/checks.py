@@ -15,7 +15,7 @@ from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.acceptance.base import acceptance_predictor
 from laps_sd.predictors.arrays import Ints
 from laps_sd.predictors.fingerprint import shift
-from laps_sd.predictors.fit import reads_encoder
+from laps_sd.predictors.fit import ended, reads_encoder
 from laps_sd.predictors.rows import MIN_ROWS
 
 _ALIAS = re.compile(r"(?!latest$|v\d+$)[\w-]{1,255}", re.IGNORECASE)
@@ -70,12 +70,12 @@ def check_folds(records: Sequence[RequestRecord], folds: Sequence[Ints]) -> None
     InputError
         Too few requests, or no ending, outside of a fold.
     """
-    ended = np.array([not r.censored for r in records])
+    natural = np.array([ended(r) for r in records])
     for test in folds:
         rest = np.setdiff1d(np.arange(len(records)), test)
         if rest.size < MIN_ROWS:
             raise InputError(f"a fold leaves {rest.size} requests to train on, fewer than {MIN_ROWS}: collect more")
-        if not ended[rest].any():
+        if not natural[rest].any():
             raise InputError(
                 "a fold leaves only requests that were cut (finish_reason length or abort) to train on; "
                 "collect with a larger max_new_tokens"

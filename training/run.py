@@ -12,7 +12,7 @@ import laps_sd
 from laps_sd.data import RequestRecord, split
 from laps_sd.errors import InputError
 from laps_sd.predictors import PredictorBundle, fit_bundle
-from laps_sd.predictors.fit import thinned, usable
+from laps_sd.predictors.fit import ended, thinned, usable
 from laps_sd.predictors.rows import MIN_ROWS
 from laps_sd.predictors.store import check_target
 from laps_sd.training.checks import check_model, check_names
@@ -154,12 +154,12 @@ def _check(records: Sequence[RequestRecord]) -> None:
         raise InputError(
             f"only {len(records)} records with prompt text; training needs at least {LEAST_RECORDS}: collect more"
         )
-    if all(r.censored for r in records):
+    if not any(map(ended, records)):
         raise InputError(
             "every request was cut (finish_reason length or abort), so no ending was seen; "
             "collect with a larger max_new_tokens"
         )
-    if len({r.output_tokens for r in records if not r.censored}) < 2:
+    if len({r.output_tokens for r in records if ended(r)}) < 2:
         raise InputError(
             "all requests that ended by themselves have the same output length: there is nothing to predict; "
             "check output_tokens in the data"
@@ -176,7 +176,7 @@ def _learning_curve(
     points: dict[int, dict[str, Any]] = {}
     for share in _CURVE_SHARES:
         n = int(share * len(fitted))
-        if LEAST_RECORDS <= n <= _CURVE_ROWS and not all(r.censored for r in fitted[:n]):
+        if LEAST_RECORDS <= n <= _CURVE_ROWS and any(map(ended, fitted[:n])):
             points[n] = _length_figures(fit_bundle(fitted[:n], **options), held_out)
     if points:
         points[len(fitted)] = {k: v for k, v in evaluation.figures["length"].items() if k != "ci_95"}
@@ -184,6 +184,7 @@ def _learning_curve(
 
 
 def _length_figures(bundle: PredictorBundle, records: Sequence[RequestRecord]) -> dict[str, Any]:
-    tokens, censored = lengths_of(records)
-    edges, survival = common_grid([p.length for p in predict_finished(bundle, records).predictions])
+    judged = [r for r in records if r.own_length]
+    tokens, censored = lengths_of(judged)
+    edges, survival = common_grid([p.length for p in predict_finished(bundle, judged).predictions])
     return length_metrics(tokens, censored, survival, edges)

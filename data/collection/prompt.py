@@ -1,10 +1,11 @@
 """A prompt to be sent to a server."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from laps_sd.data.canonical import CanonicalPrompt, canonical
+from laps_sd.data.collection.form import Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Prompt:
         A whole conversation in OpenAI's shape.
     max_new_tokens, temperature
         Override those of the run.
+    form
+        What else is asked: a grammar or schema, tools, thinking on or off.
     """
 
     prompt_id: str
@@ -31,6 +34,7 @@ class Prompt:
     messages: tuple[Mapping[str, Any], ...] | None = None
     max_new_tokens: int | None = None
     temperature: float | None = None
+    form: Form = field(default_factory=Form)
 
     @property
     def conversation(self) -> list[dict[str, Any]]:

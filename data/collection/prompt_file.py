@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from laps_sd.data.collection.form import read_form
 from laps_sd.data.collection.prompt import Prompt
 from laps_sd.data.conversation import conversation
 from laps_sd.data.records.bad_rows import Tolerance, where
@@ -33,8 +34,9 @@ def read_prompts(path: Path) -> list[Prompt]:
 
     JSON lines, a JSON array or Parquet with a ``prompt`` or with ``messages``, ``conversations`` (ShareGPT) or
     ``instruction`` (Alpaca) in each row; ``prompt_id`` (or ``request_id``, ``id``), ``category``, ``group``,
-    ``source``, ``max_new_tokens`` and ``temperature`` are taken where present. A trace is such a file too. A file that
-    ends in ``.txt`` has one prompt a line.
+    ``source``, ``max_new_tokens`` and ``temperature`` are taken where present, and what the answer is held to
+    (:func:`laps_sd.data.collection.form.read_form`). A trace is such a file too. A file that ends in ``.txt`` has one
+    prompt a line.
 
     Raises
     ------
@@ -83,6 +85,7 @@ def _prompt(row: Any, name: str) -> Prompt:
             if not isinstance(value, kind) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{key}: expected a number that is not negative, got {value!r}")
             fields[key] = value
+    fields["form"] = read_form(row)
     if isinstance(row.get("prompt"), str):
         return Prompt(name, row["prompt"], **fields)
     messages = conversation(row)

@@ -9,9 +9,10 @@ import msgspec
 
 from laps_sd.data.collection.prompt import Prompt
 from laps_sd.data.collection.server import access, address_of
-from laps_sd.data.meta_info import from_meta_info
+from laps_sd.data.meta_info import constraint_of, from_meta_info
 from laps_sd.data.records.bad_rows import to_record
 from laps_sd.data.records.schema import RequestRecord
+from laps_sd.data.rendered import Shown, shown_in
 from laps_sd.data.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -91,16 +92,25 @@ async def ask_generate(
     client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any], tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
     """Send a prompt to ``/generate``, streaming for the time of the first token, and return the record's fields."""
-    body: dict[str, Any] = {"sampling_params": dict(sampling)}
+    form = prompt.form
+    body: dict[str, Any] = {"sampling_params": {**sampling, **form.of_generate()}}
+    shown = Shown()
     if tokenizer is not None:
+        text = rendered(tokenizer, prompt)
+        shown = shown_in(text)  # as the server's own record will say it
         # Ids and not text: SGLang would put a second begin-of-sequence token before the template's own.
-        body["input_ids"] = token_ids(tokenizer, prompt)
+        body["input_ids"] = list(tokenizer.encode(text, add_special_tokens=False))
     else:
         body["text"] = prompt.prompt if prompt.messages is None else prompt.canonical.text
+    asked = {"constraint": constraint_of(form.constraint), **shown._asdict()}
     started = time.perf_counter()
     answer = await stream_generate(client, body)
     times = {"ttft_s": answer.first_token_s - started, "e2e_s": answer.end_s - started}
-    return {**_measured(answer.content), **{name: round(seconds, 4) for name, seconds in times.items()}}
+    return {
+        **_known(asked),
+        **_measured(answer.content),
+        **{name: round(seconds, 4) for name, seconds in times.items()},
+    }
 
 
 async def ask_chat(client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +125,7 @@ async def ask_chat(client: "httpx.AsyncClient", prompt: Prompt, sampling: Mappin
         "max_tokens": sampling["max_new_tokens"],
         "temperature": sampling["temperature"],
         "return_meta_info": True,
+        **prompt.form.of_chat(),
     }
     started = time.monotonic()
     async with _Answering(client.stream("POST", "/v1/chat/completions", json=body)) as answer:
@@ -123,13 +134,26 @@ async def ask_chat(client: "httpx.AsyncClient", prompt: Prompt, sampling: Mappin
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise RequestError("the server's answer has no choices")
-    return {**_measured(choices[0]), "e2e_s": round(ended - started, 4)}
+    return {**_known(prompt.form.chat_fields()), **_measured(choices[0]), "e2e_s": round(ended - started, 4)}
 
 
 def token_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
     """Return the ids of the prompt inside the model's chat template."""
-    text = tokenizer.apply_chat_template(prompt.conversation, tokenize=False, add_generation_prompt=True)
-    return list(tokenizer.encode(text, add_special_tokens=False))
+    return list(tokenizer.encode(rendered(tokenizer, prompt), add_special_tokens=False))
+
+
+def rendered(tokenizer: Tokenizer, prompt: Prompt) -> str:
+    """Return the prompt inside the model's chat template, with the tools that the answer may call."""
+    form = prompt.form
+    more = dict(form.template)
+    if form.tools and form.tool_choice != "none":
+        more["tools"] = [dict(tool) for tool in form.tools]
+    text = tokenizer.apply_chat_template(prompt.conversation, tokenize=False, add_generation_prompt=True, **more)
+    return str(text)
+
+
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 class _Answering:

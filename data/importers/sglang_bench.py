@@ -80,7 +80,7 @@ def _request(one: dict[str, Any], recount: bool, options: ImportOptions) -> dict
     elif options.natural_ends:
         fields.update(options.capped(one["output_lens"]))
     else:
-        fields.update(output_tokens=one["output_lens"], finish_reason="length")
+        fields.update(output_tokens=one["output_lens"], finish_reason="length", ignore_eos=True)
     if one["ttfts"]:
         fields["ttft_s"] = one["ttfts"]
         if isinstance(one["itls"], list):

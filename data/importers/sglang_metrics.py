@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from laps_sd.data.canonical import canonical
+from laps_sd.data.canonical import CanonicalPrompt, read_rendered
 from laps_sd.data.importers.base import Importer, Place
 from laps_sd.data.importers.options import ImportOptions
 from laps_sd.data.meta_info import constraint_of, from_meta_info
 from laps_sd.data.records.bad_rows import Row, Tolerance
 from laps_sd.data.records.rows import iter_rows
+from laps_sd.data.rendered import Shown, thinking_of
 from laps_sd.errors import InputError
 
 FILE_PATTERN = "sglang-request-metrics-*.log*"
@@ -67,10 +68,12 @@ class SglangMetrics(Importer):
             self.notes["requests that asked for no token (SGLang's warm-up is one) were left out"] += 1
             return []
         fields = self.options.complete({"request_id": line.get("id"), **from_meta_info(line)})
-        text, turns = _prompt(asked, self.options)
-        self._without_text += text is None
-        if text is not None:
-            fields.update(prompt=text, turns=turns)
+        read = _prompt(asked, self.options)
+        self._without_text += read is None
+        if read is not None:
+            fields.update(_shown(*read, asked.get("require_reasoning") is True))
+        if sampling.get("ignore_eos") is True:
+            fields["ignore_eos"] = True
         fields.update({k: sampling[k] for k in ("max_new_tokens", "temperature") if sampling.get(k) is not None})
         if (constraint := constraint_of(sampling)) is not None:
             fields["constraint"] = constraint
@@ -110,13 +113,23 @@ def _decoded(text: str) -> Mapping[str, Any]:
     return asked
 
 
-def _prompt(asked: Mapping[str, Any], options: ImportOptions) -> tuple[str | None, int | None]:
+def _prompt(asked: Mapping[str, Any], options: ImportOptions) -> tuple[CanonicalPrompt, Shown] | None:
     text, ids = asked.get("text"), asked.get("input_ids")
     if isinstance(text, str):
-        return canonical(text=text, tokenizer=options.tokenizer)
+        return read_rendered(text=text, tokenizer=options.tokenizer)
     if isinstance(ids, list) and options.tokenizer is not None:
-        return canonical(token_ids=ids, tokenizer=options.tokenizer)
-    return None, None
+        return read_rendered(token_ids=ids, tokenizer=options.tokenizer)
+    return None
+
+
+def _shown(prompt: CanonicalPrompt, shown: Shown, reasons: bool) -> dict[str, Any]:
+    """Return what a recorder would have written of the same request."""
+    fields = {"tools": shown.tools, "thinking": thinking_of(shown, reasons)}
+    return {
+        "prompt": prompt.text,
+        "turns": prompt.turns,
+        **{name: value for name, value in fields.items() if value is not None},
+    }
 
 
 def _first_arrival(path: Path) -> float | None:

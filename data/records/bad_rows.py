@@ -20,6 +20,7 @@ _KINDS = {
     "int": "an integer",
     "float": "a number",
     "str": "text",
+    "bool": "true or false",
     "null": "null",
     "array": "a list",
     "object": "an object",

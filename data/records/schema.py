@@ -69,6 +69,16 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Count | None,
         _meta("Tools that the answer may call; where no list is known, those that are called", "the request"),
     ] = None
+    thinking: Annotated[
+        bool | None, _meta("Whether thinking was switched on or off, where the request says so", "the request")
+    ] = None
+    ignore_eos: Annotated[
+        bool | None,
+        _meta(
+            "The end token was ignored, so that the length is the one asked for: none to learn",
+            "`sampling_params`",
+        ),
+    ] = None
     model: Annotated[str | None, _meta("Target model", "`/server_info`")] = None
     draft: Annotated[str | None, _meta("Draft algorithm, and draft model if there is one", "`/server_info`")] = None
     max_correct_drafts: Annotated[
@@ -132,6 +142,11 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def censored(self) -> bool:
         """Whether the answer was cut (by a cap or by the client), so that its own length is longer or unknown."""
         return self.finish_reason != "stop"
+
+    @property
+    def own_length(self) -> bool:
+        """Whether the length is the model's own, cut or not, and not one that was asked for (``ignore_eos``)."""
+        return not self.ignore_eos
 
     @property
     def accept_length(self) -> float | None:
@@ -207,6 +222,8 @@ def _kind(hint: Any) -> str:
     arguments = [a for a in get_args(plain) if a is not type(None)]
     if plain in (int, float, str):
         return {int: "integer", float: "number", str: "text"}[plain] + limits
+    if plain is bool:
+        return "true \\| false"
     if all(isinstance(a, str) for a in arguments):
         return " \\| ".join(f"`{a}`" for a in arguments)
     if getattr(plain, "__origin__", None) is tuple:

@@ -15,6 +15,7 @@ from laps_sd.predictors.arrays import Bools, Floats, Ints
 from laps_sd.predictors.censoring import normal_scores
 from laps_sd.predictors.features.arrival import ArrivalFeatures
 from laps_sd.predictors.features.encoder import Encoder
+from laps_sd.predictors.features.form import form_row, shows_form
 from laps_sd.predictors.features.kernel_fit import fit_kernel
 from laps_sd.predictors.features.lexical import lexical_features, words_of
 from laps_sd.predictors.features.matrix import EmbeddingMap, FeatureMap, embed, smooth_space
@@ -22,6 +23,7 @@ from laps_sd.predictors.features.word_table_fit import fit_word_table
 from laps_sd.predictors.rows import as_requests, grouped_folds
 
 _GAMMA, _PENALTY = 0.7, 0.8
+_SILENT = 1e9
 
 
 class PromptFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -88,6 +90,12 @@ class PromptFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # 
         table, word_rows = fit_word_table(words, target, parts, dimensions=self.dimensions, seed=self.seed)
         encoder = None if self.encoder is None else Encoder.load(self.encoder)
         center, scale = surface.mean(axis=0), surface.std(axis=0) + 1e-9
+        form = any(map(shows_form, requests))
+        if form:
+            columns = np.array([form_row(r) for r in requests])
+            surface = np.column_stack([surface, columns])
+            center = np.concatenate([center, columns.mean(axis=0)])
+            scale = np.concatenate([scale, _scale(columns)])
         kernel, score = fit_kernel(
             smooth_space(surface, word_rows, embed(encoder, requests), center, scale),
             target,
@@ -98,10 +106,16 @@ class PromptFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # 
             seed=self.seed,
         )
         kind = FeatureMap if encoder is None else EmbeddingMap
-        self.map_ = kind(arrival, table, center, scale, kernel, encoder)
+        self.map_ = kind(arrival, table, center, scale, kernel, encoder, form)
         return np.column_stack([surface, word_rows, score])
 
     def transform(self, X: Sequence[PromptRequest | str]) -> Floats:
         """Return features, shape (n, columns)."""
         check_is_fitted(self)
         return self.map_.rows(as_requests(X))
+
+
+def _scale(columns: Floats) -> Floats:
+    """Return standard deviations; what training never saw change says nothing about distances."""
+    spread: Floats = columns.std(axis=0)
+    return np.where(spread > 0, spread, _SILENT)

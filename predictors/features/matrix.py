@@ -15,6 +15,7 @@ from laps_sd.predictors.arrays import Bools, Floats, Ints, number, shaped
 from laps_sd.predictors.features.arrival import ArrivalFeatures
 from laps_sd.predictors.features.base import FeatureSet
 from laps_sd.predictors.features.encoder import Encoder, default_encoder
+from laps_sd.predictors.features.form import FORM_EFFECTS, FORM_NAMES, form_row
 from laps_sd.predictors.features.kernel import KernelRidge
 from laps_sd.predictors.features.lexical import LEXICAL_NAMES, lexical_rows, words_of
 from laps_sd.predictors.features.word_table import WordTable, decode_terms, encode_terms
@@ -34,12 +35,15 @@ _NOT_IN_POINTS = ("words_", "opening_", "closing_", "first_class", "model_score"
 _CHUNK = 128
 
 _ARRIVAL = len(ArrivalFeatures.NAMES)
-_SURFACE = _ARRIVAL + len(LEXICAL_NAMES)
+_LEXICAL = _ARRIVAL + len(LEXICAL_NAMES)
 
 
 @dataclass(frozen=True)
 class FeatureMap(FeatureSet):
-    """The lexical features: arrival, surface and word features, and last a smooth score of them all.
+    """The lexical features: arrival, surface, form and word features, and last a smooth score of them all.
+
+    The form of an answer is read where training saw a request that says something about it: so bundles of before, and
+    those of plain prompts, hold the same features as ever.
 
     Attributes
     ----------
@@ -53,6 +57,8 @@ class FeatureMap(FeatureSet):
         The smooth score.
     encoder : Encoder, optional
         Its embedding replaces the word dimensions in the smooth score.
+    form : bool
+        Whether the features of the answer's form are among them.
     """
 
     arrival: ArrivalFeatures
@@ -61,6 +67,7 @@ class FeatureMap(FeatureSet):
     scale: Floats
     kernel: KernelRidge
     encoder: Encoder | None = None
+    form: bool = False
 
     kind: ClassVar[str] = "lexical"
 
@@ -85,17 +92,27 @@ class FeatureMap(FeatureSet):
     def names(self) -> tuple[str, ...]:
         """One name per column."""
         latent = (f"word_{i}" for i in range(self.words.width - 1))
-        return (*ArrivalFeatures.NAMES, *LEXICAL_NAMES, "word_score", *latent, "smooth_score")
+        return (*ArrivalFeatures.NAMES, *LEXICAL_NAMES, *self._form_names, "word_score", *latent, "smooth_score")
+
+    @property
+    def _form_names(self) -> tuple[str, ...]:
+        return FORM_NAMES if self.form else ()
+
+    @cached_property
+    def _surface(self) -> int:
+        """Columns before those of the words."""
+        return _LEXICAL + len(self._form_names)
 
     @cached_property
     def score_columns(self) -> tuple[int, ...]:
         """The words' ridge score, and the smooth score."""
-        return (_SURFACE, len(self.names) - 1)
+        return (self._surface, len(self.names) - 1)
 
     @cached_property
     def effect_columns(self) -> tuple[int, ...]:
-        """Prompt tokens, earlier turns and temperature."""
-        return tuple(self.names.index(name) for name in ("log_prompt_tokens", "log_turns", "temperature"))
+        """Prompt tokens, earlier turns and temperature; where it is read, the form of the answer."""
+        single = ("log_prompt_tokens", "log_turns", "temperature", *(FORM_EFFECTS if self.form else ()))
+        return tuple(self.names.index(name) for name in single)
 
     def points(self, rows: Floats) -> Floats:
         """Return scaled surface features beside latent word dimensions, shape (n, d)."""
@@ -106,25 +123,28 @@ class FeatureMap(FeatureSet):
 
     @cached_property
     def _point_columns(self) -> tuple[Ints, Floats, Floats, slice]:
-        surface = self.names[:_SURFACE]
+        surface = self.names[: self._surface]
         columns = np.array([i for i, name in enumerate(surface) if not name.startswith(_NOT_IN_POINTS)])
-        first = _SURFACE + 1
+        first = self._surface + 1
         latent = slice(first, min(first + _POINT_DIMENSIONS, len(self.names) - 1))
         return columns, self.center[columns], _SURFACE_WEIGHT / self.scale[columns], latent
 
     def rows(self, requests: Sequence[PromptRequest]) -> Floats:
         """Return the features, shape (n, len(names))."""
-        rows = np.empty((len(requests), _SURFACE + self.words.width + 1))
+        surface = self._surface
+        rows = np.empty((len(requests), surface + self.words.width + 1))
         for start in range(0, len(requests), _CHUNK):
             chunk, part = requests[start : start + _CHUNK], rows[start : start + _CHUNK]
             texts = [request.prompt for request in chunk]
             words = [words_of(text) for text in texts]
             part[:, :_ARRIVAL] = [self.arrival.row(request) for request in chunk]
-            lexical_rows(texts, words, out=part[:, _ARRIVAL:_SURFACE])
-            part[:, _SURFACE:-1] = self.words.rows(words)
+            lexical_rows(texts, words, out=part[:, _ARRIVAL:_LEXICAL])
+            if self.form:
+                part[:, _LEXICAL:surface] = [form_row(request) for request in chunk]
+            part[:, surface:-1] = self.words.rows(words)
         if len(rows):
             vectors = embed(self.encoder, requests)
-            space = smooth_space(rows[:, :_SURFACE], rows[:, _SURFACE:-1], vectors, self.center, self.scale)
+            space = smooth_space(rows[:, :surface], rows[:, surface:-1], vectors, self.center, self.scale)
             rows[:, -1] = self.kernel.predict(space)
         return rows
 
@@ -136,6 +156,8 @@ class FeatureMap(FeatureSet):
             "word_intercept": self.words.intercept,
             "kernel": {"mean": self.kernel.mean, "gamma": self.kernel.gamma},
         }
+        if self.form:
+            meta["form"] = True
         arrays: dict[str, NDArray[Any]] = {
             "center": self.center,
             "scale": self.scale,
@@ -163,18 +185,21 @@ class FeatureMap(FeatureSet):
         """
         meta, arrays = state.meta, state.arrays
         words = WordTable.from_arrays(decode_terms(state.texts["terms"]), arrays, number(meta, "word_intercept"))
-        scale = shaped(arrays, "scale", _SURFACE)
+        form = bool(meta.get("form", False))
+        surface = _LEXICAL + (len(FORM_NAMES) if form else 0)
+        scale = shaped(arrays, "scale", surface)
         if (scale <= 0).any():
             raise ValueError("its scale is not positive")
         encoder = _encoder(state)
-        width = _SURFACE + (words.width - 1 if encoder is None else encoder.width)
+        width = surface + (words.width - 1 if encoder is None else encoder.width)
         features = cls(
             ArrivalFeatures.from_meta(meta["arrival"]),
             words,
-            shaped(arrays, "center", _SURFACE),
+            shaped(arrays, "center", surface),
             scale,
             KernelRidge.from_arrays(arrays, "landmarks", "kernel_weights", width, meta["kernel"]),
             encoder,
+            form,
         )
         if list(features.names) != meta["names"]:
             raise ValueError("it was trained on other features than this version of laps-sd computes")

@@ -202,7 +202,7 @@ def finished_record(
     arrival_s, e2e_s : float
         Seconds from the start of the record to its arrival, and from there to its end.
     prompt, group : str or None
-        See `Recorder.prompt_fields`.
+        See `Recorder.prompt_fields`. Where no text is kept, none is kept of a constraint either: only its kind.
     """
     histogram = lengths = drafts = None
     if "correct_drafts_histogram" in measured:
@@ -217,6 +217,10 @@ def finished_record(
         finish_reason=finish_reason,
         max_new_tokens=request.max_new_tokens,  # SGLang fills in a cap where the client named none
         temperature=request.temperature,
+        constraint=_as_much_as(prompt, request.constraint),
+        tools=request.tools,
+        thinking=request.thinking,
+        ignore_eos=True if request.ignore_eos else None,
         model=facts.model,
         draft=facts.draft,
         max_correct_drafts=facts.max_correct_drafts,
@@ -231,3 +235,9 @@ def finished_record(
         source="laps-sd-record",
         group=group,
     )
+
+
+def _as_much_as(prompt: str | None, constraint: str | None) -> str | None:
+    if constraint is None or prompt is not None:
+        return constraint
+    return constraint.partition(":")[0] + ":"

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal, cast
 
-from laps_sd.data import PromptRequest, canonical
+from laps_sd.data import PromptRequest
+from laps_sd.data.canonical import read_rendered
+from laps_sd.data.meta_info import constraint_of
+from laps_sd.data.rendered import thinking_of
 from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.scheduler import Prediction
 from laps_sd.serving.engine import FinishReason, MetaInfo, ReceivedRequest, SamplingParams, TokenizedRequest
@@ -99,7 +102,7 @@ class TokenizerSide:
             facts = self._look_at_server()
             hints = self._hints(params.custom_params)
             attachment = Attachment(priority=hints.priority)
-            request = as_request(params, tokenizer, text, token_ids, facts.model)
+            request = as_request(tokenized, tokenizer, text, token_ids, facts.model)
             if attachable:
                 prediction = self._predict(request, facts)
                 prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
@@ -192,7 +195,8 @@ class TokenizerSide:
     ) -> None:
         if self._metrics is None:
             return
-        if ours.prediction is not None and not ours.hinted and finish_reason["type"] == "stop":
+        own_length = ours.request is None or not ours.request.ignore_eos
+        if ours.prediction is not None and not ours.hinted and own_length and finish_reason["type"] == "stop":
             # The median, as in `laps-sd evaluate`: log_mae there and this histogram are one figure.
             self._metrics.length_error(ours.prediction.length.quantile(0.5), meta["completion_tokens"])
         if fields["predicted_accept_length"] is not None and fields["accept_length"] and fields["steps"] >= _MIN_STEPS:
@@ -223,19 +227,24 @@ class TokenizerSide:
 
 
 def as_request(
-    params: SamplingParams,
+    tokenized: TokenizedRequest,
     tokenizer: Tokenizer | None,
     text: str | None,
     token_ids: Sequence[int] | None,
     model: str | None = None,
 ) -> PromptRequest | None:
-    """Return what is known of a request at its arrival; None for one without text (embeddings as input)."""
+    """Return what is known of a request at its arrival; None for one without text (embeddings as input).
+
+    Tools and the switch of thinking are in the rendered prompt only; ``tool_choice`` is a constraint beside tools where
+    it makes the answer call one, and takes the tools out of the prompt where it is ``none``.
+    """
     if isinstance(text, str):
-        prompt = canonical(text=text, tokenizer=tokenizer)
+        prompt, shown = read_rendered(text=text, tokenizer=tokenizer)
     elif token_ids is not None and tokenizer is not None:
-        prompt = canonical(token_ids=token_ids, tokenizer=tokenizer)
+        prompt, shown = read_rendered(token_ids=token_ids, tokenizer=tokenizer)
     else:
         return None
+    params = tokenized.sampling_params
     return PromptRequest(
         prompt=prompt.text,
         prompt_tokens=None if token_ids is None else len(token_ids),
@@ -244,4 +253,13 @@ def as_request(
         temperature=0.0 if params.top_k == 1 else params.temperature,
         model=model,
         turns=prompt.turns,
+        constraint=_constraint(params),
+        tools=shown.tools,
+        thinking=thinking_of(shown, tokenized.require_reasoning),
+        ignore_eos=params.ignore_eos,
     )
+
+
+def _constraint(params: SamplingParams) -> str | None:
+    held_to = {"regex": params.regex, "json_schema": params.json_schema, "ebnf": params.ebnf}
+    return constraint_of({**held_to, "structural_tag": params.structural_tag})

@@ -70,7 +70,7 @@ def evaluate_execution_time(
     kept = [
         row
         for row in zip(records, priors, curves, strict=True)
-        if row[0].accept_lengths is not None and not row[0].censored
+        if row[0].accept_lengths is not None and row[0].own_length and not row[0].censored
     ]
     if not kept:
         return None

@@ -33,6 +33,7 @@ class Evaluation:
     Attributes
     ----------
     records, predictions : sequences of equal length
+        Of the requests whose length is their own (not of ``ignore_eos``).
     edges : array of int64, shape (G,)
         Common grid of the curves, tokens.
     survival : array, shape (n, G)
@@ -83,24 +84,28 @@ def evaluate_predictions(
     """
     if not records:
         raise InputError("there is nothing to evaluate: no record has prompt text")
-    tokens, censored = lengths_of(records)
-    edges, survival = common_grid([p.length for p in believed.predictions])
+    own = [i for i, r in enumerate(records) if r.own_length]
+    judged, predictions = [records[i] for i in own], [believed.predictions[i] for i in own]
+    if not own:
+        raise InputError("there is nothing to evaluate: every request ignored its end token (ignore_eos)")
+    tokens, censored = lengths_of(judged)
+    edges, survival = common_grid([p.length for p in predictions])
     length = length_metrics(tokens, censored, survival, edges)
-    length["ci_95"] = bootstrap(groups_of(records), tokens, censored, survival, edges, seed=seed)
+    length["ci_95"] = bootstrap(groups_of(judged), tokens, censored, survival, edges, seed=seed)
     p50, p99 = predict_time(bundle, records)
     shifted = shift(bundle.manifest["training"]["fingerprint"], records) if known else None
     figures = {
         "n": len(records),
-        "n_censored": int(censored.sum()),
+        "n_censored": sum(r.censored for r in records),
         "length": length,
         **_steps(records, believed),
-        "baselines": baselines(records, seed),
-        "noise_ceiling": noise_ceiling(records),
+        "baselines": baselines(judged, seed),
+        "noise_ceiling": noise_ceiling(judged),
         "shift": shifted,
         "predict_ms_p50": p50,
         "predict_ms_p99": p99,
     }
-    return Evaluation(records, believed.predictions, edges, survival, figures)
+    return Evaluation(judged, predictions, edges, survival, figures)
 
 
 def _steps(records: Sequence[RequestRecord], believed: Finished) -> dict[str, Any]:

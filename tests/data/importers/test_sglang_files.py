@@ -86,7 +86,8 @@ def test_requests_that_asked_for_no_token_are_left_out(read):
     ("sampling", "constraint"),
     [
         ({"regex": "(yes|no)"}, "regex:(yes|no)"),
-        ({"json_schema": '{"type": "object"}'}, 'json_schema:{"type": "object"}'),
+        ({"json_schema": '{"type": "object"}'}, 'json_schema:{"type":"object"}'),
+        ({"json_schema": "{"}, "json_schema:{"),
         ({"structural_tag": {"a": 1}}, 'structural_tag:{"a":1}'),
         ({"ebnf": "x" * 5000}, "ebnf:" + "x" * 1995),
         ({"regex": None, "temperature": 0.5}, None),

@@ -33,6 +33,8 @@ def strategy_for(kind: Any) -> st.SearchStrategy[Any]:
             return st.one_of([strategy_for(one) for one in kind.types])
         case msgspec.inspect.NoneType():
             return st.none()
+        case msgspec.inspect.BoolType():
+            return st.booleans()
         case msgspec.inspect.IntType():
             return st.integers(kind.ge, kind.le)
         case msgspec.inspect.FloatType():

@@ -1,6 +1,7 @@
 """The tokenizer's side: one prediction per request, and whatever goes wrong the request goes on."""
 
 import copy
+import dataclasses
 import gc
 import weakref
 from pathlib import Path
@@ -57,9 +58,11 @@ def make(bundle: Any, counts: Counts | None = None, **config: Any) -> TokenizerS
     return TokenizerSide(bundle, launch, lambda: facts, lambda: counts)  # type: ignore[arg-type, return-value]
 
 
-def tokenized(priority: int | None = None, **params: Any) -> Any:
-    values = {"custom_params": None, "max_new_tokens": 64, "temperature": 1.0, "top_k": 1, **params}
-    return SimpleNamespace(sampling_params=SimpleNamespace(**values), priority=priority)
+def tokenized(priority: int | None = None, reasons: bool = False, **params: Any) -> Any:
+    free = dict.fromkeys(("regex", "json_schema", "ebnf", "structural_tag"))
+    values = {"custom_params": None, "max_new_tokens": 64, "temperature": 1.0, "top_k": 1, "ignore_eos": False}
+    params = SimpleNamespace(**{**values, **free, **params})  # type: ignore[assignment]
+    return SimpleNamespace(sampling_params=params, priority=priority, require_reasoning=reasons)
 
 
 def arrive(side: TokenizerSide, text: str | None = "Hello", ids: list[int] | None = None, **params: Any) -> Any:
@@ -229,6 +232,54 @@ def test_a_finished_request_is_recorded(prediction: Any, tmp_path: Path) -> None
     (record,) = read_records(path)
     assert (record.prompt, record.model, record.draft, record.temperature) == ("Name a river", "model", "NGRAM", 0.0)
     assert record.accept_length == 2.0
+
+
+TOOLS = '<|im_start|>system\n{"type": "function"}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "seen"),
+    [
+        ("Hi", {"json_schema": '{"type": "object"}'}, {"constraint": 'json_schema:{"type":"object"}'}),
+        ("Hi", {"regex": "a|b"}, {"constraint": "regex:a|b"}),
+        ("Hi", {"ebnf": "root"}, {"constraint": "ebnf:root"}),
+        ("Hi", {"structural_tag": '{"a": 1}'}, {"constraint": 'structural_tag:{"a":1}'}),
+        ("Hi", {"reasons": True}, {"thinking": True}),
+        ("Hi", {"ignore_eos": True}, {"ignore_eos": True}),
+        (TOOLS, {}, {"tools": 1}),
+        (TOOLS + "<think>\n\n</think>\n\n", {"reasons": True}, {"tools": 1, "thinking": False}),
+        ("Hi", {}, {}),
+    ],
+)
+def test_what_a_predictor_saw_at_arrival_is_what_training_reads_from_the_record(
+    prediction: Any, tmp_path: Path, text: str, params: dict[str, Any], seen: dict[str, Any]
+) -> None:
+    path, bundle = tmp_path / "trace.jsonl", Bundle(prediction(40))
+    side = make(bundle, record={"path": str(path), "prompts": "text"})
+    finish(side, arrive(side, text=text, **params)[1])
+    side.close()
+    (record,) = read_records(path)
+    assert {name: getattr(record, name) for name in seen} == seen
+    (asked,) = bundle.asked
+    trained = PromptRequest.from_record(record)
+    assert dataclasses.replace(trained, prompt_tokens=asked.prompt_tokens) == asked
+
+
+def test_without_the_prompt_only_the_kind_of_a_constraint_is_recorded(prediction: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    side = make(Bundle(prediction(40)), record={"path": str(path)})
+    finish(side, arrive(side, regex="secret")[1])
+    side.close()
+    assert read_records(path)[0].constraint == "regex:"
+
+
+def test_a_length_that_was_asked_for_is_no_error_of_the_prediction(prediction: Any) -> None:
+    counts = Counts()
+    side = make(Bundle(prediction(40)), counts)
+    finish(side, arrive(side, ignore_eos=True)[1])
+    assert not any(name == "length_error" for name, *_ in counts.seen)
+    finish(side, arrive(side)[1])
+    assert any(name == "length_error" for name, *_ in counts.seen)
 
 
 def test_what_had_no_token_to_produce_is_not_recorded(prediction: Any, tmp_path: Path) -> None:

@@ -30,6 +30,20 @@ def test_a_bundle_is_evaluated_beside_baselines_without_any_store(bundle, record
     assert figures["shift"]["shifted"] is False
 
 
+def test_lengths_that_were_asked_for_are_not_judged(bundle, records):
+    """`ignore_eos`: their acceptance counts, their length says nothing of a prediction."""
+    forced = [
+        r.replace(request_id=f"forced/{r.request_id}", output_tokens=4000, finish_reason="length", ignore_eos=True)
+        for r in records[:20]
+    ]
+    alone, both = (evaluate(bundle, rows, log=False) for rows in (records[60:], [*records[60:], *forced]))
+    assert both["n"] == alone["n"] + 20
+    for part in ("length", "baselines", "noise_ceiling", "execution_time"):
+        assert both[part] == alone[part]
+    with pytest.raises(InputError, match="ignore_eos"):
+        evaluate(bundle, forced, log=False)
+
+
 def test_cross_validation_is_out_of_fold_and_repeatable(records):
     figures = evaluate(None, records, cv=2, log=False)
     assert figures["n"] == len(records)
