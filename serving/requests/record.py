@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _WAITING = 10_000  # lines between the server and the disk …
 _WAITING_BYTES = 64e6  # … and together so large; what is more is dropped and counted
+_NAMES = 50_000  # of the last requests, that a client may choose again
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between two tries to write what the disk did not take
 
 
@@ -76,6 +77,7 @@ class Recorder:
         self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._closing = False
+        self._names: dict[int, int] = {}  # hashes of the last ones, oldest first, and how often each came
         self._bad_records = FailureLog(logger, "a finished request was not recorded")
         self.failed: str | None = None
         self.lost = 0
@@ -89,7 +91,7 @@ class Recorder:
     def add(self, record: RequestRecord) -> bool:
         """Take a record for writing; False when it was dropped because the disk is too slow or gone. Never raises."""
         try:
-            line = to_json_line(record)
+            line = to_json_line(record.replace(request_id=self._name(record.request_id)))
         except Exception as error:  # a text that no file can hold, or an error of ours
             self._bad_records.note(error)
             self._lose(1)
@@ -103,6 +105,17 @@ class Recorder:
         if not fits:
             self._lose(1)
         return fits
+
+    def _name(self, request_id: str) -> str:
+        """Return a name that no other of the last records has: clients choose the ``rid``, and may do so again."""
+        name, number = request_id, self._names.pop(hash(request_id), 0) + 1
+        while number > 1 and hash(name := f"{request_id}-{number}") in self._names:
+            number += 1
+        self._names[hash(request_id)] = number
+        self._names.setdefault(hash(name), 1)
+        while len(self._names) > _NAMES:
+            del self._names[next(iter(self._names))]
+        return name
 
     def prompt_fields(self, prompt: str) -> dict[str, str | None]:
         """``prompt`` and ``group`` of a record, as much of them as the configuration allows."""

@@ -37,6 +37,24 @@ def test_what_is_added_can_be_read(tmp_path: Path) -> None:
     assert [r.request_id for r in written(recorder, path)] == [f"r{i}" for i in range(20)]
 
 
+def test_clients_may_use_a_name_again(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    recorder = Recorder(RecordConfig(path=str(path)))
+    for name in ("a", "b", "a", "a-2", "a", "a-2", "b"):
+        recorder.add(record(name))
+    names = [r.request_id for r in written(recorder, path)]
+    assert names == ["a", "b", "a-2", "a-2-2", "a-3", "a-2-3", "b-2"], "the reader refuses a name that comes twice"
+
+
+def test_names_are_kept_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laps_sd.serving.requests.record._NAMES", 4)
+    recorder = Recorder(RecordConfig(path=str(tmp_path / "trace.jsonl")))
+    for i in range(20):
+        recorder.add(record(f"r{i}"))
+    assert len(recorder._names) == 4
+    recorder.close()
+
+
 def test_a_new_server_appends(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     for name in ("a", "b"):
