@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, TypeVar
 
 from laps_sd.data.tokenizer import Tokenizer
+from laps_sd.serving.rounds import RequestRounds
 
-#: Attribute under which our own record of a request hangs on SGLang's object: no part of SGLang.
-OURS = "laps_sd"
+#: Attributes under which our own records of a request hang on SGLang's object: no part of SGLang.
+OURS = frozenset({"laps_sd", "laps_sd_rounds"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,8 @@ class Req(Protocol):
     """A request in the scheduler process."""
 
     laps_sd: Any  # Any: a SchedulerRequest, whose module imports this one
+    laps_sd_rounds: RequestRounds
+    rid: str
     priority: int | None
     origin_input_ids: Sequence[int]
     output_ids: Sequence[int]
@@ -463,6 +466,7 @@ class Scheduler(Protocol):
     metrics_reporter: MetricsReporter
     tree_cache: TreeCache
     chunked_req: Req | None
+    waiting_queue: list[Req]
 
     def collect_inflight_reqs(self) -> Iterable[Req]:
         """Forget running requests that it dropped."""

@@ -12,6 +12,8 @@ POLICY: Final = "laps-sd"
 ACTIVE_ENV: Final = "LAPS_SD_ACTIVE"
 #: The kill switch: with ``1`` the flags are accepted and ignored, and the server schedules with fcfs.
 DISABLE_ENV: Final = "LAPS_SD_DISABLE"
+#: Names a file: rounds of the scheduler are counted under any policy, told in each answer and logged there.
+ROUNDS_ENV: Final = "LAPS_SD_ROUNDS"
 #: SGLang releases on which every test of ours ran; the CPU stand-in supplies what these call.
 SUPPORTED_SGLANG: Final = ("0.5.23",)
 #: Key of ``custom_params`` under which *our* numbers travel from the tokenizer process to the scheduler.

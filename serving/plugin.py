@@ -19,6 +19,7 @@ from laps_sd.serving.flags import (
     CONFIG_ENV,
     DISABLE_ENV,
     POLICY,
+    ROUNDS_ENV,
     Default,
     add_flags,
     flags_alone,
@@ -49,11 +50,16 @@ def activate() -> None:
     HookRegistry.register(server_args + "resolve_once", resolve_once, HookType.AROUND)
     HookRegistry.register("sglang.srt.runtime_context.publish", publish, HookType.AROUND)
     # Of the children only those that schedule need more: a detokenizer would pay seconds and memory for nothing.
-    is_child = multiprocessing.parent_process() is not None
-    if is_child and ACTIVE_ENV in os.environ and "sglang.srt.managers.scheduler" in sys.modules:
+    if multiprocessing.parent_process() is None or "sglang.srt.managers.scheduler" not in sys.modules:
+        return
+    if ACTIVE_ENV in os.environ:
         from laps_sd.serving.hooks.scheduler import HOOKS
 
         HOOKS.register()
+    if os.environ.get(ROUNDS_ENV):
+        from laps_sd.serving.hooks.rounds import HOOKS as ROUND_HOOKS
+
+        ROUND_HOOKS.register()
 
 
 def add_cli_args(_result: object, parser: ArgumentParser) -> None:

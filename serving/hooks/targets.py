@@ -134,6 +134,24 @@ SCHEDULER_TARGETS = (
     ),
 )
 
+#: Hooked in every scheduler process where LAPS_SD_ROUNDS names a file, whatever policy schedules.
+ROUND_TARGETS = (
+    Target(
+        _SCHEDULER + "_create_generation_req",
+        "after",
+        ("self", "recv_req", "args", "kwargs"),
+        "note the round in which a request arrives",
+    ),
+    Target(
+        _PROCESSOR + "_normalize_decode_outputs",
+        "after",
+        ("self", "batch", "result", "logits_output", "next_token_ids"),
+        "count a decode step",
+    ),
+    Target(_PROCESSOR + "process_batch_result_prefill", "around", ("self", "batch", "result"), "count a prefill"),
+    Target(_SCHEDULER + "get_output_streamer_class", "after", ("self",), "send the rounds with the answer"),
+)
+
 #: Functions and classes of SGLang that our hooks import.
 IMPORTED_TARGETS = (
     Target(_CONTEXT + "get_spec", "call", (), "how this server drafts"),
@@ -169,7 +187,7 @@ IMPORTED_TARGETS = (
 def described_targets() -> Iterator[Target]:
     """Yield what `laps_sd.serving.engine` declares: the attributes of each class, then its methods."""
     for protocol, description in DESCRIBED.items():
-        attributes = tuple(name for name in protocol.__annotations__ if name != OURS)
+        attributes = tuple(name for name in protocol.__annotations__ if name not in OURS)
         if attributes:
             yield Target(description.path, "attributes", attributes, description.why)
         for name, method in vars(protocol).items():
@@ -189,6 +207,7 @@ _TITLES = {
     "Hooked in every process that parses arguments, flag or no flag": ARGUMENT_TARGETS,
     "Hooked in the process that tokenizes, with the flag": TOKENIZER_TARGETS,
     "Hooked in every scheduler process, with the flag": SCHEDULER_TARGETS,
+    "Hooked in every scheduler process where LAPS_SD_ROUNDS names a file": ROUND_TARGETS,
     "Overridden, called or read": USED_TARGETS,
 }
 

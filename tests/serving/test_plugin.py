@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from laps_sd.serving.cpu.launch import environment
-from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS
+from laps_sd.serving.hooks.targets import ROUND_TARGETS, SCHEDULER_TARGETS
 
 
 def run(code: str, **env: str) -> Any:
@@ -90,6 +90,24 @@ def test_metrics_of_all_processes_meet_in_one_page(tmp_path: Any) -> None:
         "laps_sd_length_log_error_count 1.0",
     ):
         assert line in seen["text"]
+
+
+def test_a_child_that_schedules_counts_rounds_where_a_file_is_named_with_and_without_the_flag(
+    sglang: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    from laps_sd.serving import plugin
+    from laps_sd.serving.hooks.rounds import HOOKS
+
+    seen: list[str] = []
+    monkeypatch.setattr(HookRegistry, "register", lambda target, hook, kind: seen.append(target))
+    monkeypatch.setattr(plugin.multiprocessing, "parent_process", lambda: "some parent")
+    monkeypatch.setenv("LAPS_SD_ROUNDS", str(tmp_path / "rounds.jsonl"))
+    plugin.activate()
+    HOOKS.close()
+    assert len(seen) == 4 + len(ROUND_TARGETS)
+    assert (tmp_path / "rounds.jsonl").exists()
 
 
 def test_a_child_registers_more_only_if_it_schedules_and_the_flag_was_given(

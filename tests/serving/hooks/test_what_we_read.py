@@ -21,7 +21,11 @@ SERVING = Path(inspect.getfile(laps_sd.serving)).parent
 SOURCES = [*sorted((SERVING / "hooks").glob("*.py")), *sorted((SERVING / "requests").glob("*.py"))]
 PROTOCOLS = {cls.__name__: cls for cls in vars(engine).values() if getattr(cls, "_is_protocol", False)}
 #: Base classes of ours that stand for SGLang's.
-BASES = {"PolicyAdder": engine.PrefillAdder, "FieldsStreamer": engine.OutputStreamer}
+BASES = {
+    "PolicyAdder": engine.PrefillAdder,
+    "FieldsStreamer": engine.OutputStreamer,
+    "RoundsStreamer": engine.OutputStreamer,
+}
 
 
 class Reader(ast.NodeVisitor):
@@ -186,7 +190,7 @@ def test_every_declaration_stands_in_the_table_and_is_read() -> None:
         reader.visit(ast.parse(path.read_text(encoding="utf-8")))
         reader.known = {}
     declared = {
-        (d.path, name) for cls, d in engine.DESCRIBED.items() for name in cls.__annotations__ if name != engine.OURS
+        (d.path, name) for cls, d in engine.DESCRIBED.items() for name in cls.__annotations__ if name not in engine.OURS
     }
     table = {(t.path, name) for t in ALL_TARGETS if t.kind == "attributes" for name in t.names}
     assert declared <= table
