@@ -1,7 +1,9 @@
-"""Regenerate docs/results-simulation.md: what the simulator says about laps-sd, on real runs and real arrivals.
+"""Regenerate docs/results-simulation.md and docs/results-costs.md: laps-sd in the simulator, on real runs and arrivals.
 
     python benchmarks/results_simulation.py DIR [--seeds N] [--few N] [--workers N]
-                                            [--parts replay,spoiled,cost,arrivals] [--out FILE]
+                                            [--parts replay,spoiled,arrivals,cost,launches]
+                                            [--models M,…] [--kept kept,dropped] [--sources oof,noise:0.77]
+                                            [--points SLOTS/LOAD,…] [--without POLICY,…]
 
 DIR holds traces of request records (none of them is part of this repository):
 
@@ -26,7 +28,7 @@ from typing import Any
 
 from laps_sd.data import read_records
 from laps_sd.files import write_text
-from laps_sd.scheduler.outcomes import PolicySummary
+from laps_sd.scheduler.outcomes import REFERENCE, PolicySummary
 from laps_sd.scheduler.settings import Settings
 from laps_sd.simulation.replay import find_predictions, parse_predictions
 from laps_sd.simulation.run import Plan, run
@@ -34,9 +36,16 @@ from laps_sd.simulation.run import Plan, run
 REPLAYS = ("sdb_eagle", "sdb_ngram", "specbench_sps_bn")
 ARRIVALS = ("azure_2023_conv", "mooncake_conversation", "mooncake_synthetic")
 POINTS = ((1, 0.8), (16, 0.95))
-PEERS = ("fcfs", "hrrn", "sjf-predicted", "las", "mlfq", "gittins", "laps-sd:paper", "laps-sd", "oracle-srpt")
+PEERS = ("fcfs", "hrrn", "sjf-predicted", "las", "mlfq", "gittins", "laps-sd:paper", "laps-sd", REFERENCE)
 COST = Path(__file__).parent / "cost-model-cpu.json"
-DOCUMENT = Path(__file__).parent.parent / "docs" / "results-simulation.md"
+DOCS = Path(__file__).parent.parent / "docs"
+#: The points at which launches cost something, and the settings of `tail` along the curve.
+LAUNCH_POINTS = ((4, 0.9), (16, 0.9), (16, 0.95), (16, 1.0), (16, 1.1), (64, 1.1))
+SIMPLE = ("fcfs", "hrrn", "hrrn-predicted", "boost", "sjf-predicted")
+FOREGROUND = ("las", "mlfq", "gittins")
+PARTS_OF_OURS = ("no-preemption", "no-ride", "no-gather", "no-boost", "no-weighing", "length-only", "remaining")
+SHORT_TAIL = "laps-sd:tail"
+CURVE = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 #: Where each part keeps its text, so that parts can be run on their own.
 Part = list[str]
 
@@ -106,7 +115,7 @@ def p99(s: PolicySummary) -> float:
 
 def table(results: Found, summaries: dict[str, PolicySummary]) -> Part:
     """Markdown rows: mean and p99 relative to fcfs and to the clairvoyant reference."""
-    fcfs, oracle = results.policies["fcfs"], results.policies["oracle-srpt"]
+    fcfs, oracle = results.policies["fcfs"], results.policies[REFERENCE]
     lines = [
         "| policy | mean s | / fcfs | gap closed | p99 / oracle | slowdown | preempted per request |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -165,14 +174,14 @@ def judge_replay(verdicts: Verdicts, where: str, results: Found, slots: int) -> 
         verdicts.check(f"{where}: mean {gain:.0%} below fcfs, at least 39 %", gain >= 0.39)
     judge_order(verdicts, where, policies)
     bound = 1.5 if slots == 1 else 1.25
-    ratio = p99(ours) / p99(policies["oracle-srpt"])
-    verdicts.check(f"{where}: p99 {ratio:.2f} of oracle-srpt, at most {bound}", ratio <= bound)
+    ratio = p99(ours) / p99(policies[REFERENCE])
+    verdicts.check(f"{where}: p99 {ratio:.2f} of {REFERENCE}, at most {bound}", ratio <= bound)
 
 
 def judge_order(verdicts: Verdicts, where: str, policies: dict[str, PolicySummary]) -> None:
     """The mean is never above that of a peer by more than 1 %."""
     ours = mean(policies["laps-sd"])
-    best = min((mean(s), name) for name, s in policies.items() if name not in ("laps-sd", "oracle-srpt", "gittins"))
+    best = min((mean(s), name) for name, s in policies.items() if name not in ("laps-sd", REFERENCE, "gittins"))
     verdicts.check(f"{where}: mean {ours / best[0]:.3f} of {best[1]}, at most 1.01", ours <= 1.01 * best[0])
 
 
@@ -238,10 +247,10 @@ def arrivals(verdicts: Verdicts) -> Part:
         "Windows of 2,000 requests; `--acceptance-from sdb_eagle.jsonl --predictions noise:S --requests 2000 "
         f"--seeds {len(few())}`; mean latency in steps.",
         "",
-        "| trace | slots | load | noise | fcfs | sjf-predicted | laps-sd | oracle-srpt | gap closed | / better |",
+        "| trace | slots | load | noise | fcfs | sjf-predicted | laps-sd | oracle-ride | gap closed | / better |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    policies = ("fcfs", "sjf-predicted", "laps-sd", "oracle-srpt")
+    policies = ("fcfs", "sjf-predicted", "laps-sd", REFERENCE)
     for name, slots, load, noise in arrival_points():
         found = replayed(
             plan(
@@ -266,7 +275,133 @@ def arrival_points() -> Iterator[tuple[str, int, float, float]]:
                     yield name, slots, load, noise
 
 
-PARTS = {"replay": replays, "spoiled": spoiled, "cost": costly, "arrivals": arrivals}
+@dataclass(frozen=True)
+class Place:
+    """One point at which the policies are compared under costs."""
+
+    trace: Path
+    source: str
+    model: str
+    keep: bool
+    slots: int
+    load: float
+
+    def __str__(self) -> str:
+        kept = "kept" if self.keep else "dropped"
+        return f"{self.trace.stem} {self.source}, {self.model}, KV {kept}, {self.slots}/{self.load}"
+
+    def plan(self, policies: Sequence[str], **more: object) -> Plan:
+        """Return the replays of these policies at this point."""
+        predictions = predictions_of(self.trace) if self.source == "oof" else self.source
+        model = str(COST) if self.model == "cpu" else self.model
+        return plan(
+            self.trace, self.slots, self.load, predictions, policies, cost_model=model, keep_kv=self.keep, **more
+        )
+
+
+def places() -> Iterator[Place]:
+    models, kept, sources = (text.split(",") for text in (ARGS.models, ARGS.kept, ARGS.sources))
+    points = [(int(slots), float(load)) for slots, load in (text.split("/") for text in ARGS.points.split(","))]
+    for model, keep, source, trace, point in product(models, kept, sources, traces(REPLAYS), points):
+        yield Place(trace, source, model, keep == "kept", *point)
+
+
+def launches(verdicts: Verdicts) -> Part:
+    """Launches that cost: every policy and every part of ours, mean and tail relative to sjf-predicted."""
+    left_out = f"; left out: {ARGS.without}" if ARGS.without else ""
+    lines = [
+        "## Launches that cost: mean and tail of every policy",
+        "",
+        f"`laps-sd simulate --trace NAME.jsonl --predictions SOURCE --cost-model MODEL [--drop-kv] --slots S --load L "
+        f"--seeds {ARGS.seeds} --policies …` for the sources {ARGS.sources}, the models {ARGS.models} (`cpu`: "
+        f"`benchmarks/{COST.name}`) and KV {ARGS.kept}{left_out}. Mean and p99 latency divided by those of "
+        "sjf-predicted; gap: share of the way from fcfs to oracle-ride.",
+        "",
+    ]
+    ours = tuple(f"laps-sd:{preset}" for preset in PARTS_OF_OURS)
+    names = [*SIMPLE, *FOREGROUND, *ours, SHORT_TAIL, "laps-sd", REFERENCE]
+    names = [name for name in names if name not in ARGS.without.split(",")]
+    for place in places():
+        found = replayed(place.plan(names))
+        base = found.policies["sjf-predicted"]
+        lines += [
+            f"### {place}",
+            "",
+            "| policy | mean | p99 | TTFT | preempted | gap |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        for name, s in found.policies.items():
+            gap = "–" if s["gap_closed"] is None else f"{s['gap_closed']:.2f}"
+            lines.append(
+                f"| {name} | {mean(s) / mean(base):.3f} | {p99(s) / p99(base):.2f} | {ttft(s) / ttft(base):.2f} | "
+                f"{s['preemptions'] / found.workload['n']:.2f} | {gap} |"
+            )
+        lines.append("")
+        judge_launches(verdicts, place, found.policies)
+    return [*lines, *curve()]
+
+
+def ttft(s: PolicySummary) -> float:
+    assert s["ttft_s"] is not None
+    return s["ttft_s"]["mean"]
+
+
+def judge_launches(verdicts: Verdicts, place: Place, policies: dict[str, PolicySummary]) -> None:
+    ours, base = policies["laps-sd"], policies["sjf-predicted"]
+    rivals = {name: s for name, s in policies.items() if name not in ("laps-sd", SHORT_TAIL, REFERENCE)}
+    best = min(rivals, key=lambda name: mean(rivals[name]))
+    ratio = mean(ours) / mean(rivals[best])
+    verdicts.check(f"{place}: mean {ratio:.3f} of the best, {best}; at most 1.005", ratio <= 1.005)
+    if place.slots == 16 and place.load in _TAIL_MARKS:
+        tail, most = p99(ours) / p99(base), _TAIL_MARKS[place.load]
+        verdicts.check(f"{place}: p99 {tail:.2f} of sjf-predicted, at most {most}", tail <= most)
+    if place.load == 1.1:
+        ratio = mean(ours) / mean(base)
+        if place.source == "oof":
+            verdicts.check(f"{place}: mean {ratio:.3f} of sjf-predicted, aim 0.97", ratio <= 0.97)
+        short = policies[SHORT_TAIL]
+        pair = mean(short) / mean(base), p99(short) / p99(base)
+        verdicts.check(
+            f"{place}: {SHORT_TAIL} mean {pair[0]:.3f} and p99 {pair[1]:.2f} of sjf-predicted, at most 1.06 and 0.65",
+            pair[0] <= 1.06 and pair[1] <= 0.65,
+        )
+    never = policies["laps-sd:no-preemption"]
+    pair = mean(ours) / mean(never), p99(ours) / p99(never)
+    verdicts.check(
+        f"{place}: mean {pair[0]:.3f} and p99 {pair[1]:.2f} of no-preemption, at most 1.005 and 1.05",
+        pair[0] <= 1.005 and pair[1] <= 1.05,
+    )
+
+
+_TAIL_MARKS = {0.95: 0.95, 1.0: 0.88, 1.1: 0.88}
+
+
+def curve() -> Part:
+    """The Pareto curve: mean against tail as the operator's setting grows, the other policies as points."""
+    lines = [
+        "## Mean against tail",
+        "",
+        f"16 slots, load 1.1, model gpu, KV kept, out-of-fold predictions, {ARGS.seeds} seeds: `laps-sd simulate … "
+        "--set tail=T`; mean / p99 relative to sjf-predicted's. The other policies are in the tables above.",
+        "",
+        "| trace | " + " | ".join(f"tail {t:g}" for t in CURVE) + " | " + " | ".join(SIMPLE) + " |",
+        "|---" + "|---:" * (len(CURVE) + len(SIMPLE)) + "|",
+    ]
+    for trace in traces(REPLAYS):
+        place = Place(trace, "oof", "gpu", True, 16, 1.1)
+        others = replayed(place.plan(SIMPLE)).policies
+        base = others["sjf-predicted"]
+        line = [replayed(place.plan(("laps-sd",), settings=(f"tail={t}",))).policies["laps-sd"] for t in CURVE]
+        cells = [
+            f"{mean(s) / mean(base):.3f} / {p99(s) / p99(base):.2f}" for s in (*line, *(others[n] for n in SIMPLE))
+        ]
+        lines.append(f"| {trace.stem} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+PARTS = {"replay": replays, "spoiled": spoiled, "arrivals": arrivals, "cost": costly, "launches": launches}
+#: Which parts a document consists of: those in which launches are free, and those in which they cost.
+DOCUMENTS = {"results-simulation.md": ("replay", "spoiled", "arrivals"), "results-costs.md": ("launches", "cost")}
 
 
 def main() -> None:
@@ -276,16 +411,18 @@ def main() -> None:
         verdicts = Verdicts()
         lines = PARTS[part](verdicts)
         write_text(kept / f"{part}.json", json.dumps({"lines": lines, "verdicts": verdicts.rows}))
-        write(kept)
+        for name, parts in DOCUMENTS.items():
+            if part in parts:
+                write(kept, ARGS.out / name, parts)
 
 
-def write(kept: Path) -> None:
-    """Write the document from the parts that are done."""
-    found = {p: json.loads((kept / f"{p}.json").read_text()) for p in PARTS if (kept / f"{p}.json").exists()}
+def write(kept: Path, out: Path, parts: Sequence[str]) -> None:
+    """Write a document from those of its parts that are done."""
+    found = {p: json.loads((kept / f"{p}.json").read_text()) for p in parts if (kept / f"{p}.json").exists()}
     rows = [row for part in found.values() for row in part["verdicts"]]
     missed = [text for text, held in rows if not held]
     head = [
-        "# Simulation results",
+        "# Simulation results" + (", with launches that cost" if "cost" in parts else ""),
         "",
         "Written by `python benchmarks/results_simulation.py DIR` (its first lines say what DIR holds): no number here "
         "was typed by hand. Simulated seconds; with the unit cost model a second is a verify step. Out-of-fold "
@@ -297,7 +434,7 @@ def write(kept: Path) -> None:
         "",
     ]
     body = [line for part in found.values() for line in part["lines"]]
-    write_text(ARGS.out, "\n".join([*head, *body]).rstrip() + "\n")
+    write_text(out, "\n".join([*head, *body]).rstrip() + "\n")
 
 
 if __name__ == "__main__":
@@ -306,7 +443,12 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--few", type=int, default=2, help="seeds of the parts other than replay")
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--out", type=Path, default=DOCUMENT)
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of the documents")
+    parser.add_argument("--models", default="unit,cpu,gpu", help="cost models of the part launches")
+    parser.add_argument("--kept", default="kept,dropped", help="whether KV is kept after a preemption")
+    parser.add_argument("--points", default=",".join(f"{slots}/{load}" for slots, load in LAUNCH_POINTS))
+    parser.add_argument("--without", default="", help="policies left out, those that take longest first of all")
+    parser.add_argument("--sources", default="oof,noise:0.77", help="predictions")
     parser.add_argument("--workers", type=int, default=1)
     ARGS = parser.parse_args()
     main()

@@ -105,12 +105,15 @@ POLICIES = Registry(
     {
         "fcfs": "laps_sd.scheduler.policies.base:Policy",
         "hrrn": "laps_sd.scheduler.policies.peers:Hrrn",
+        "hrrn-predicted": "laps_sd.scheduler.policies.peers:HrrnPredicted",
+        "boost": "laps_sd.scheduler.policies.peers:BoostPredicted",
         "sjf-predicted": "laps_sd.scheduler.policies.peers:SjfPredicted",
         "las": "laps_sd.scheduler.policies.peers:Las",
         "mlfq": "laps_sd.scheduler.policies.peers:Mlfq",
         "gittins": "laps_sd.scheduler.policies.peers:Gittins",
         "laps-sd": "laps_sd.scheduler.policies.laps_sd:LapsSd",
         "oracle-srpt": "laps_sd.scheduler.policies.peers:OracleSrpt",
+        "oracle-ride": "laps_sd.scheduler.policies.clairvoyant:OracleRide",
     },
 )
 #: Length predictors: classes derived from `laps_sd.predictors.length.CurveModel`.

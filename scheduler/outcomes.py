@@ -9,6 +9,8 @@ import numpy as np
 
 #: Where fcfs is within this share of the clairvoyant reference there is nothing to gain.
 NOTHING_TO_GAIN = 0.03
+#: The clairvoyant policy that gaps are given to: it knows every size, and what a preemption costs.
+REFERENCE = "oracle-ride"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +133,15 @@ def gap_closed(mean: float, fcfs_mean: float, oracle_mean: float) -> float | Non
     Returns
     -------
     float or None
-        (fcfs - policy) / (fcfs - oracle-srpt); None where fcfs is within 3 % of the reference.
+        (fcfs - policy) / (fcfs - `REFERENCE`); None where fcfs is within 3 % of the reference.
     """
     gap = fcfs_mean - oracle_mean
     return None if gap <= NOTHING_TO_GAIN * oracle_mean else (fcfs_mean - mean) / gap
 
 
 def close_gaps(summaries: Mapping[str, PolicySummary]) -> None:
-    """Fill in ``gap_closed`` of every policy, where both ``fcfs`` and ``oracle-srpt`` were run."""
-    fcfs, oracle = (summaries[name]["latency_s"] if name in summaries else None for name in ("fcfs", "oracle-srpt"))
+    """Fill in ``gap_closed`` of every policy, where both ``fcfs`` and `REFERENCE` were run."""
+    fcfs, oracle = (summaries[name]["latency_s"] if name in summaries else None for name in ("fcfs", REFERENCE))
     if fcfs is None or oracle is None:
         return
     for summary in summaries.values():

@@ -129,6 +129,22 @@ class CostModel:
         return self.prefill_s + self.prefill_s_per_token * tokens if tokens > 0 else 0.0
 
 
+#: Machines to replay on, by name, beside ``unit`` and what was fitted to a trace.
+#:
+#: From published figures, not measured here. H100 SXM: 3.35 TB/s and 989 dense bf16 TFLOP/s (NVIDIA H100 data sheet);
+#: Llama 3.1: 8.03 and 70.6 billion parameters, 32 and 80 layers, 8 KV heads of 128 (Grattafiori et al. 2024, table 3).
+#: A step reads all weights at 70 % of the bandwidth, a prefill computes 2 FLOP per parameter and token at half of the
+#: peak, and reads all weights whatever its size. Requests read 1,000 tokens of KV each.
+COST_MODELS: dict[str, CostModel] = {
+    # 8B on one: 16.1 GB in 6.9 ms, and 2.1 ms for five passes of an EAGLE draft; KV 131 MB a request.
+    "gpu-small": CostModel(step_s=0.009, step_s_per_request=5.6e-5, prefill_s=0.0075, prefill_s_per_token=3.2e-5),
+    # 70B on four: 141 GB in 15 ms, 160 all-reduces of 15 us, 2.6 ms for the draft; KV 328 MB a request.
+    "gpu-large": CostModel(step_s=0.02, step_s_per_request=3.5e-5, prefill_s=0.0175, prefill_s_per_token=7.1e-5),
+    # Round figures of a server whose host is slow beside its GPU: what the marks of the policy were set with.
+    "gpu": CostModel(step_s=0.03, prefill_s=0.02, prefill_s_per_token=5e-5),
+}
+
+
 class PrefillSteps:
     """What prefill costs in verify steps, the unit of a policy.
 

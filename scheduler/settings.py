@@ -85,6 +85,54 @@ class Settings:
         float, Setting("Weight of that assumption, wherever it is used.", "finished requests", low=0.01, high=1_000_000)
     ] = 4.0
 
+    weigh_acceptance: Annotated[
+        bool,
+        Setting(
+            "Count a predicted acceptance for as much as it told about finished requests, those that were predicted "
+            "long above all: where it is wrong about these it costs most. Only where a prefill launch costs something. "
+            "false: count it fully."
+        ),
+    ] = True
+
+    # --- mean against tail -------------------------------------------------------------------------------------
+    tail: Annotated[
+        float,
+        Setting(
+            "How much of the mean is spent on the tail: perceived service shrinks by the factor e in the time that the "
+            "queue takes to drain, divided by this. 0: the least mean; 0.1: a much shorter tail for some percent of "
+            "the mean; 100: first come, first served. "
+            "It counts with several slots, where a prefill launch costs something.",
+            low=0,
+            high=1_000_000,
+        ),
+    ] = 0.02
+    batch_delay: Annotated[
+        float,
+        Setting(
+            "A request whose client calls it `batch` is placed as if it had arrived so much later than an interactive "
+            "one. It counts where tail is above 0.",
+            "rounds",
+            low=0,
+            high=1_000_000_000,
+        ),
+    ] = 1000.0
+
+    # --- prefill launches --------------------------------------------------------------------------------------
+    ride: Annotated[
+        bool,
+        Setting(
+            "Charge a preemption no launch of its own where a prefill runs anyway: the swap rides in it, and so will "
+            "the victim's return."
+        ),
+    ] = True
+    gather: Annotated[
+        bool,
+        Setting(
+            "While requests wait, leave freed slots empty until so many are free that filling them together costs less "
+            "than a prefill launch for each."
+        ),
+    ] = True
+
     # --- preemption --------------------------------------------------------------------------------------------
     preemption: Annotated[bool, Setting("false: running requests keep their slots.")] = True
     margin: Annotated[
@@ -275,6 +323,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "protect_steps": 0.0,
         "max_preemptions": 1_000_000,
         "patience": 1e9,
+        "weigh_acceptance": False,
+        "tail": 0.0,
+        "ride": False,
+        "gather": False,
     },
     "length-only": {"use_acceptance": False, "use_posterior": False},
     "acceptance-only": {"use_length": False},
@@ -283,4 +335,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "remaining": {"index": "remaining"},
     "no-trust": {"trust": False},
     "no-preemption": {"preemption": False},
+    "no-ride": {"ride": False},
+    "no-gather": {"gather": False},
+    "no-boost": {"tail": 0.0},
+    "no-weighing": {"weigh_acceptance": False},
+    # Not an ablation: the operator's choice of a short tail.
+    "tail": {"tail": 0.1},
 }

@@ -51,6 +51,10 @@ class RequestState:
     running : bool
     waiting_since : int
         Round in which it (last) began to wait.
+    batch : bool
+        Its client is in no hurry.
+    born : float
+        When it arrived, as an order counts that looks at waiting.
     queue : int
         Queue, 0 the highest.
     perceived_service : float
@@ -82,6 +86,8 @@ class RequestState:
     recomputed_tokens: int = 0
     running: bool = False
     waiting_since: int = 0
+    batch: bool = False
+    born: float = 0.0
     queue: int = 0
     perceived_service: float = 0.0
     patience: int = 0
@@ -148,6 +154,7 @@ def new_request(
     settings: Settings | None = None,
     prediction: Prediction | None = None,
     hinted: bool = False,
+    batch: bool = False,
     max_new_tokens: int | None = None,
     runs_to_limit: bool = False,
     priority: int = 0,
@@ -183,6 +190,7 @@ def new_request(
         posterior=make_posterior(mean, strength, settings.posterior, max_correct_drafts),
         prediction=prediction,
         hinted=hinted,
+        batch=batch,
         max_new_tokens=max_new_tokens,
         runs_to_limit=runs_to_limit,
         priority=priority,

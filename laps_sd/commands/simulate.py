@@ -63,7 +63,12 @@ def simulate(
         int, typer.Option(min=1, max=_MOST, help="Most tokens that one prefill iteration computes.")
     ] = 8192,
     cost_model: Annotated[
-        str, typer.Option("--cost-model", help="JSON file of --fit-cost-model, or unit: a step costs 1, all else 0.")
+        str,
+        typer.Option(
+            "--cost-model",
+            help="JSON file of --fit-cost-model; unit: a step costs 1, all else 0; gpu-small, gpu-large, gpu: from "
+            "published figures (docs/simulator.md).",
+        ),
     ] = "unit",
     predictions: Annotated[
         str | None,

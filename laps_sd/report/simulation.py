@@ -29,8 +29,8 @@ def write_report(path: Path, results: Results) -> Path:
     page.heading("Policies")
     page.table(*policy_rows(results.policies), caption="Seconds; averages over seeds.")
     page.text(
-        "Gap closed is the share of the way from fcfs to the clairvoyant oracle-srpt: (fcfs mean − policy mean) / "
-        "(fcfs mean − oracle-srpt mean). With more than one slot oracle-srpt is a reference and no bound."
+        "Gap closed is the share of the way from fcfs to the clairvoyant oracle-ride: (fcfs mean − policy mean) / "
+        "(fcfs mean − oracle-ride mean). With more than one slot oracle-ride is a reference and no bound."
     )
     page.heading("Where nothing is gained, and what it costs")
     for finding in findings(results):

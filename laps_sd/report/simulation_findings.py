@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laps_sd.scheduler.cost_fit import slower_from
-from laps_sd.scheduler.outcomes import PolicySummary
+from laps_sd.scheduler.outcomes import REFERENCE, PolicySummary
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.simulator.study import mean_slowdowns
 
@@ -21,7 +21,7 @@ def findings(results: Results) -> list[str]:
     """Return sentences, each about one thing that a reader might otherwise not notice."""
     ours = results.policies.get(OURS) or results.ablation.get(OURS)
     found = [_speculation(results)]
-    compared = [s for name in (OURS, "fcfs", "oracle-srpt") for t in results.trials.get(name, ()) for s in [t.summary]]
+    compared = [s for name in (OURS, "fcfs", REFERENCE) for t in results.trials.get(name, ()) for s in [t.summary]]
     if any(s["latency_s"] is None for s in compared):
         found.append("In some replay no request finished, so nothing can be said about what is gained.")
     elif ours is not None:
@@ -45,7 +45,7 @@ def _better(results: Results, ours: PolicySummary) -> str:
     better = [
         f"{name} ({1 - _mean(s) / mine:.1%})"
         for name, s in results.policies.items()
-        if name not in (OURS, "oracle-srpt") and _mean(s) < mine * (1 - NOTICEABLE)
+        if name not in (OURS, REFERENCE, "oracle-srpt") and _mean(s) < mine * (1 - NOTICEABLE)
     ]
     return f"Lower mean latency than laps-sd: {', '.join(better)}." if better else ""
 
@@ -57,10 +57,10 @@ def _tail(results: Results, ours: PolicySummary) -> str:
     ratio = ours["latency_s"]["p99"] / fcfs["latency_s"]["p99"]
     if ratio <= 1 + NOTICEABLE:
         return ""
-    oracle = results.policies.get("oracle-srpt")
+    oracle = results.policies.get(REFERENCE)
     beside = ""
     if oracle is not None and oracle["latency_s"] is not None:
-        beside = f" (oracle-srpt: {oracle['latency_s']['p99'] / fcfs['latency_s']['p99']:.2f})"
+        beside = f" ({REFERENCE}: {oracle['latency_s']['p99'] / fcfs['latency_s']['p99']:.2f})"
     return (
         f"The mean is paid for in the tail: p99 latency is {ratio:.2f} times that of fcfs{beside}. "
         "Whoever puts short requests first makes long ones wait."

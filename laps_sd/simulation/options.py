@@ -10,22 +10,29 @@ from typing import TYPE_CHECKING, Any
 from laps_sd.errors import InputError
 from laps_sd.files import write_json
 from laps_sd.scheduler.cost_fit import Timing, fit_cost_model
-from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.service import COST_MODELS, CostModel
 from laps_sd.scheduler.settings import Settings
 
 if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
 
 
+_KNOWN = ", ".join(("unit", *COST_MODELS))
+
+
 def read_cost_model(text: str) -> CostModel:
-    """Read ``--cost-model``: ``unit``, or what `fit` wrote."""
+    """Read ``--cost-model``: ``unit``, a name of `COST_MODELS`, or what `fit` wrote."""
     if text == "unit":
         return CostModel.unit()
+    if text in COST_MODELS:
+        return COST_MODELS[text]
     path = Path(text)
     try:
         return CostModel.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"--cost-model {text}: no such file; write one with --fit-cost-model, or say unit") from error
+        raise InputError(
+            f"--cost-model {text}: no such file; write one with --fit-cost-model, or say one of {_KNOWN}"
+        ) from error
     except OSError as error:
         raise InputError(f"--cost-model {text}: cannot be read ({error.strerror}); name a file, or say unit") from error
     except (ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laps_sd.errors import InputError
-from laps_sd.scheduler.outcomes import PolicySummary, average, close_gaps, gap_closed
+from laps_sd.scheduler.outcomes import REFERENCE, PolicySummary, average, close_gaps, gap_closed
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.settings import PRESETS, Settings
 from laps_sd.scheduler.simulator.machine import Machine
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
 
 #: What ``gap_closed`` is measured between; replayed even when nobody asks for them.
-REFERENCES = ("fcfs", "oracle-srpt")
+REFERENCES = ("fcfs", REFERENCE)
 #: Seeds of the further loads: they draw a line, the figures come from the load asked for.
 SWEEP_SEEDS = 3
 #: The load of a trace without arrivals when none is asked for.

@@ -8,6 +8,8 @@ but request states and rounds: no clock and no random numbers, so every tensor-p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
 from typing import Any
 
 from laps_sd.scheduler.policies.waiting_order import StateOf
@@ -27,12 +29,28 @@ def itself(item: RequestState) -> RequestState:
 
 
 def comparable(service: float) -> float:
-    """Return the service (verify steps) to the nearest multiple of 2⁻¹⁶, for an order.
+    """Return the service (verify steps), or a place in rounds, to the nearest multiple of 2⁻¹⁶, for an order.
 
     Exponentials, logarithms and sums of arrays differ in their last bits between processors, with AVX-512 and without,
     and ranks on unlike nodes must order alike.
     """
-    return int(service * _PER_STEP + 0.5) / _PER_STEP
+    return floor(service * _PER_STEP + 0.5) / _PER_STEP
+
+
+@dataclass(slots=True)
+class Engine:
+    """What the engine says about itself while it admits requests.
+
+    Attributes
+    ----------
+    launching : bool
+        A prefill runs after this round in any case: somebody was admitted, or the rest of a long prompt is due.
+    keeps_kv : bool
+        What a preempted request computed stays in the cache, evictable; False: only its prompt does.
+    """
+
+    launching: bool = False
+    keeps_kv: bool = True
 
 
 class Policy:
@@ -60,6 +78,7 @@ class Policy:
         self.settings = settings or Settings()
         self.now = 0  # rounds since the start
         self.prefill = PrefillSteps(cost or CostModel.unit(), slots)
+        self.engine = Engine()
 
     def set_cost(self, cost: CostModel, slots: int) -> None:
         """Change what prefill costs, for instance when it was measured; requests placed before keep their places."""
@@ -125,6 +144,20 @@ class Policy:
         Items are states, or the engine's own objects whose states ``state_of`` tells.
         """
         return None
+
+    def gathers(self, front: RequestState, free: int, waiting: int, running: int) -> bool:
+        """Whether freed slots stay empty for now, so that more of them are filled by one prefill launch.
+
+        Asked once a round in which nothing is being prefilled, somebody waits and a slot is free.
+
+        Parameters
+        ----------
+        front : RequestState
+            Who would be admitted first.
+        free, waiting, running : int
+            Empty slots, waiting requests, and running ones: for these a launch is a stall.
+        """
+        return False
 
     def may_pass(self, blocked: RequestState) -> bool:
         """Whether requests behind ``blocked``, for which there is no KV room, may be tried."""

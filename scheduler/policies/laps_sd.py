@@ -12,7 +12,9 @@ from itertools import islice
 from typing import Any
 
 from laps_sd.scheduler.policies.base import Policy, comparable, itself
+from laps_sd.scheduler.policies.boost import Boost
 from laps_sd.scheduler.policies.deadlines import Deadlines
+from laps_sd.scheduler.policies.gathering import Gathering
 from laps_sd.scheduler.policies.perceived_service import PerceivedService
 from laps_sd.scheduler.policies.population import Population
 from laps_sd.scheduler.policies.preemption import GainAgainstBill, LowerQueue
@@ -48,9 +50,11 @@ class LapsSd(Policy):
         self._deadlines = Deadlines(self._waiting)
         self._sweep = Sweep(self._waiting)
         self._service = PerceivedService(s, self.population, self.prefill)
+        self.boost = Boost(s, self.population, self.prefill, self._waiting)
+        self._gathering = Gathering(self.population, self.prefill) if s.gather else None
         attained = s.index == "attained"
         rule = LowerQueue if attained else GainAgainstBill
-        self._rule = rule(s, self._service, self.population, self.prefill, self.queues, self._waiting)
+        self._rule = rule(self, self._service, self._waiting)
         # The service that places a request in a queue, and its order inside it.
         self._placing = self._by_service if s.seeded else self._explored_first
         if attained:
@@ -66,6 +70,7 @@ class LapsSd(Policy):
     def start_round(self, rounds: int = 1) -> None:
         """See `Policy.start_round`."""
         super().start_round(rounds)
+        self.boost.pass_rounds(rounds)
         # By counts and never by a clock, so that every rank does the same. A round admits no more than there are slots.
         pace = self.settings.places_per_round
         for state in islice(self._deadlines.due(self.now), max(pace, self.prefill.slots)):
@@ -80,10 +85,12 @@ class LapsSd(Policy):
         if state.prediction is not None and self.settings.use_length and ours:
             length = state.prediction.length.mean(0, state.max_new_tokens)
             state.predicted_steps = length * state.posterior.steps_per_token()
+        state.born = self.boost.born(self.settings.batch_delay if state.batch else 0.0)
         super().on_arrival(state)
         patience = self.settings.patience * max(state.perceived_service, self.settings.patience_floor)
         state.patience = int(min(patience, _NEVER))
         self._wait(state)
+        self._follow_queue()
 
     def on_admit(self, state: RequestState) -> None:
         """See `Policy.on_admit`."""
@@ -111,6 +118,7 @@ class LapsSd(Policy):
         super().on_finish(state)
         self._leave(state)
         self._learn(self.population.observe_finish, state)
+        self._follow_queue()
 
     def on_abort(self, state: RequestState) -> None:
         """See `Policy.on_abort`."""
@@ -123,9 +131,20 @@ class LapsSd(Policy):
 
     def _learn(self, observe: Callable[[RequestState], bool], state: RequestState) -> None:
         """Let the population learn from a request that left; when it is reviewed, places are outdated."""
-        trusted = self.trust
+        before = self.trust, self.population.acceptance.value
         if observe(state):
-            self._sweep.begin(everybody=self.trust != trusted or trusted < self.settings.lean_trust)
+            now = self.trust, self.population.acceptance.value
+            self._sweep.begin(everybody=now != before or before[0] < self.settings.lean_trust)
+
+    def _follow_queue(self) -> None:
+        """Places are outdated when the queue has become so much longer or shorter that the boost changed."""
+        counted = self.boost.rate > 0
+        if not self.boost.follow():
+            return
+        self._sweep.begin(everybody=True)
+        if counted != (self.boost.rate > 0):  # another order altogether: what a launch costs has just been learned
+            for state in self._waiting.values():
+                self.place(state)
 
     def _wait(self, state: RequestState) -> None:
         self._waiting[state.arrival] = state
@@ -146,6 +165,9 @@ class LapsSd(Policy):
         before = state.key
         state.perceived_service = comparable(self._service.of(state))
         service, order = self._placing(state)
+        boosted = self.boost.rate > 0
+        if boosted:
+            service = self.discounted(state, state.perceived_service)
         state.queue = self.queues.of(service)
         # Who ends at once, then the client's priority, then who has waited too long; or that first, if it is so set.
         tier = 2 * state.tier - state.overdue
@@ -153,6 +175,9 @@ class LapsSd(Policy):
             tier = _BEFORE_PRIORITY
         if state.overdue:
             state.key = (tier, 0, float(state.deadline), state.arrival)
+        elif boosted:
+            # The order of discounted service at any moment; queues move on as everybody ages, this does not.
+            state.key = (tier, 0, comparable(self.boost.place(order, state.born)), state.arrival)
         else:
             state.key = (tier, state.queue, order, state.arrival)
         if state.key != before:
@@ -160,6 +185,11 @@ class LapsSd(Policy):
         if state.running:
             state.victim_rank = self._rule.rank(state)
             self._victims.put(state)
+
+    def discounted(self, state: RequestState, service: float) -> float:
+        """Return ``service`` as it counts now that the request has been here for some time."""
+        counts = self.boost.discounted(service, state.born)
+        return comparable(counts) if counts < _NEVER else counts
 
     def _by_service(self, state: RequestState) -> tuple[float, float]:
         """Seeded: perceived service places a request from its arrival on."""
@@ -190,6 +220,12 @@ class LapsSd(Policy):
                 if state_of(item) is state:
                     return item
         return None
+
+    def gathers(self, front: RequestState, free: int, waiting: int, running: int) -> bool:
+        """See `Policy.gathers`."""
+        if self._gathering is None or front.overdue or front.ending:
+            return False
+        return self._gathering.holds(self.now, free, waiting, running)
 
     # --- KV memory --------------------------------------------------------------------------------------------
 

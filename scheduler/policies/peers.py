@@ -6,8 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from laps_sd.scheduler.policies.base import Policy, comparable, itself
+from laps_sd.scheduler.policies.boost import boost
 from laps_sd.scheduler.policies.waiting_order import StateOf
+from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
+
+
+def predicted_steps(state: RequestState) -> float:
+    """Verify steps that were predicted for a request at arrival; 1 where nothing was: all are alike then."""
+    prediction = state.prediction
+    if prediction is None:
+        return 1.0
+    return max(prediction.length.mean(0, state.max_new_tokens) / prediction.accept_length, 1.0)
 
 
 class PreemptivePolicy(Policy):
@@ -53,6 +64,54 @@ class Hrrn(Policy):
             ratio = (self.now - s.waiting_since) / max(s.prefill_tokens, 1)
             s.key = (s.tier, 0, -ratio, s.arrival)
         return super().rank(waiting, state_of)
+
+
+class HrrnPredicted(Policy):
+    """Highest response ratio next over predicted verify steps: `hrrn` with what the predictors know."""
+
+    name = "hrrn-predicted"
+    uses_predictions = True
+
+    def on_arrival(self, state: RequestState) -> None:
+        """See `Policy.on_arrival`."""
+        state.perceived_service = comparable(predicted_steps(state))
+        super().on_arrival(state)
+
+    def rank(self, waiting: list[Any], state_of: StateOf = itself) -> Sequence[RequestState]:
+        """See `Policy.rank`."""
+        for s in map(state_of, waiting):
+            ratio = (self.now - s.waiting_since) / s.perceived_service
+            s.key = (s.tier, 0, -ratio, s.arrival)
+        return super().rank(waiting, state_of)
+
+
+class BoostPredicted(Policy):
+    """gamma-Boost (Yu and Scully 2024) over predicted verify steps, without preemption.
+
+    gamma is 0.05 over the mean of the steps predicted so far: of the rates tried, the one that shortens the tail most
+    while the mean stays near that of shortest first (docs/results-simulation.md).
+    """
+
+    name = "boost"
+    uses_predictions = True
+    rate_times_mean = 0.05
+
+    def __init__(self, settings: Settings | None = None, cost: CostModel | None = None, slots: int = 1) -> None:
+        super().__init__(settings, cost, slots)
+        self._predicted = self._seen = 0.0
+
+    def on_arrival(self, state: RequestState) -> None:
+        """See `Policy.on_arrival`."""
+        service = predicted_steps(state)
+        self._predicted += service
+        self._seen += 1
+        rate = self.rate_times_mean * self._seen / self._predicted
+        state.born = comparable(self.now - boost(service, rate))
+        super().on_arrival(state)
+
+    def place(self, state: RequestState) -> None:
+        """See `Policy.place`."""
+        state.key = (state.tier, 0, state.born, state.arrival)
 
 
 class SjfPredicted(PreemptivePolicy):

@@ -59,10 +59,14 @@ class PerceivedService:
         """Return E[1/m] of its own posterior, or of all requests as far as its prior is not to be believed."""
         population = self._population
         own, trust = state.posterior.steps_per_token(), 0.0 if state.prediction is None else population.trust
+        observed = state.steps / (state.steps + self._settings.own_steps)
+        # Where launches are free, whoever turns out misplaced gives way at once, and needs no caution at arrival.
+        worth = max(population.acceptance.value, observed) if self._prefill.per_batch else 1.0
+        if worth < 1 and state.prediction is not None:
+            own = own**worth * population.accept_length ** (worth - 1)
         if trust == 1:
             return own
-        known = state.steps / (state.steps + self._settings.own_steps) if population.experienced else 0.0
-        weight = max(trust, known)
+        weight = max(trust, observed if population.experienced else 0.0)
         return weight * own + (1 - weight) / population.accept_length
 
     def steps_to_end(self, state: RequestState) -> float:

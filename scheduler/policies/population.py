@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from laps_sd.scheduler.policies.trust import PredictionTrust
+from laps_sd.scheduler.policies.trust import AcceptanceWorth, PredictionTrust
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
 from laps_sd.scheduler.survival import SurvivalCurve
@@ -44,6 +44,8 @@ class Population:
         Whether enough requests finished for a first review.
     predictions : PredictionTrust
         How the predictions of finished requests turned out.
+    acceptance : AcceptanceWorth
+        What their predicted acceptance was worth.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -64,6 +66,7 @@ class Population:
         self.experienced = False
         self.predictions = PredictionTrust(settings)
         self.trust = self.predictions.value
+        self.acceptance = AcceptanceWorth(settings)
 
     def tokens_left(self, g: int, cap: int | None) -> float:
         """Remaining tokens, by the index of the settings, if nothing is known but the ``g`` tokens produced."""
@@ -108,6 +111,10 @@ class Population:
         self.observe_departure(state)
         self._ended[state.risk_bucket] += 1
         self._compare(state, state.steps)
+        prediction = state.prediction
+        if prediction is not None and state.predicted_steps > 0 and state.steps > 0:
+            length = prediction.length.mean(0, state.max_new_tokens)
+            self.acceptance.observe(length, prediction.accept_length, state.steps)
         return self._count_and_review()
 
     def observe_cut(self, state: RequestState) -> bool:
@@ -147,6 +154,7 @@ class Population:
         self.accept_length = max(self._total_tokens / self._total_steps, 1.0)
         self.predictions.review()
         self.trust = self.predictions.value
+        self.acceptance.review()
         self.lengths = self._curve()
         self._at_start.clear()
         if self._at_risk[0] > self._settings.memory * _HALVED_AT:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
 from math import inf
+from typing import TYPE_CHECKING
 
 from laps_sd.scheduler.policies.perceived_service import PerceivedService
-from laps_sd.scheduler.policies.population import Population
-from laps_sd.scheduler.policies.queues import Queues
-from laps_sd.scheduler.service import PrefillSteps
-from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState, VictimRank
+
+if TYPE_CHECKING:
+    from laps_sd.scheduler.policies.laps_sd import LapsSd
 
 
 class GainAgainstBill:
@@ -19,31 +19,22 @@ class GainAgainstBill:
 
     Parameters
     ----------
-    settings : Settings
+    policy : LapsSd
+        Tells what prefill costs, how often a slot is released, and what waiting makes of a request's service.
     service : PerceivedService
-    population : Population
-        Tells how often a slot is released.
-    prefill : PrefillSteps
-        Tells what bringing a victim back costs.
-    queues : Queues
     waiting : sized
         The requests that wait: each of them is late by a stall, and moves up by a release.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        policy: LapsSd,
         service: PerceivedService,
-        population: Population,
-        prefill: PrefillSteps,
-        queues: Queues,
         waiting: Sized,
     ) -> None:
-        self._settings = settings
+        self._policy = policy
+        self._settings = policy.settings
         self._service = service
-        self._population = population
-        self._prefill = prefill
-        self._queues = queues
         self._waiting = waiting
 
     def rank(self, state: RequestState) -> VictimRank:
@@ -70,7 +61,7 @@ class GainAgainstBill:
                 yield state
                 continue
             place(state)
-            if candidate.key[:2] < state.key[:2] and self._improves(candidate, state):
+            if candidate.key[0] <= state.key[0] and self._improves(candidate, state):
                 yield state
 
     def _affordable(self, state: RequestState, candidate: RequestState) -> bool:
@@ -87,28 +78,56 @@ class GainAgainstBill:
         return not state.overdue and self._bill(state) < self._most_gained()
 
     def _may_lose_slot(self, state: RequestState) -> bool:
-        """Not who could not go on where it was, who ends anyway, or who lost its slot often enough."""
-        return state.resumable and not state.ending and state.preemptions < self._settings.max_preemptions
+        """Not who could not go on where it was, who ends anyway, or who lost its slot often enough.
+
+        Swaps that ride cost so little that the bill does not limit them. A request bears one for every slotful of
+        requests that wait: behind a short queue it gains next to nothing and lengthens the tail.
+        """
+        most = self._settings.max_preemptions
+        if self._rides():
+            most = min(most, len(self._waiting) // self._policy.prefill.slots)
+        return state.resumable and not state.ending and state.preemptions < most
+
+    def _rides(self) -> bool:
+        """Whether a swap now saves the launch that it would otherwise need."""
+        return self._policy.engine.launching and self._settings.ride and self._policy.prefill.per_batch > 0
 
     def _improves(self, candidate: RequestState, state: RequestState) -> bool:
         """Whether the candidate's queue is higher even with a margin and the bill, and the other not near its end."""
         trust = self._service.trust_in(candidate)
         margin = trust * self._settings.margin + (1 - trust) * self._settings.blind_margin
-        if self._queues.of(candidate.perceived_service * margin + self._bill(state)) >= state.queue:
+        least = self._policy.discounted(candidate, candidate.perceived_service * margin + self._bill(state))
+        if self._policy.queues.of(least) >= state.queue:
             return False
         return self._service.steps_to_end(state) > self._settings.protect_steps
 
     def _gain(self, state: RequestState) -> float:
+        if self._policy.boost.rate:
+            return state.key[2]
         return state.perceived_service - self._bill(state)
 
     def _bill(self, state: RequestState) -> float:
-        """Verify steps that all requests together lose when this one has to be brought back: nobody moves meanwhile."""
-        stall = self._prefill.stall(state.context_tokens)
-        return self._settings.recompute_weight * stall * (self._prefill.slots + len(self._waiting))
+        """Verify steps that all requests together lose when this one has to be brought back: nobody moves meanwhile.
+
+        A swap that rides in a launch that runs anyway, as the return will in a later one, costs the tokens that are
+        computed again. Of any other the whole prefill counts, as if nothing were in the cache.
+        """
+        prefill, engine = self._policy.prefill, self._policy.engine
+        if self._rides():
+            stall = prefill.per_token * (1 if engine.keeps_kv else state.generated + 1)
+        else:
+            stall = prefill.stall(state.context_tokens)
+        return self._settings.recompute_weight * stall * (prefill.slots + len(self._waiting))
 
     def _most_gained(self) -> float:
-        """Verify steps that all requests together gain at most: whoever waits moves up by one release of a slot."""
-        return self._population.steps_per_request / self._prefill.slots * len(self._waiting)
+        """Verify steps that all requests together gain at most.
+
+        The next release of a slot, after E[steps] / slots rounds, would have let the candidate in anyway, and the swap
+        could be made then. So one of the slots works for so many rounds on something shorter, and those who wait for
+        this slot, their number divided by the slots, move up by it.
+        """
+        slots = self._policy.prefill.slots
+        return self._policy.population.steps_per_request / slots**2 * len(self._waiting)
 
 
 class LowerQueue(GainAgainstBill):

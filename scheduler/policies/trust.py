@@ -12,6 +12,9 @@ from laps_sd.scheduler.settings import Settings
 _LEAST_POINTS = 3
 #: Decimals that are kept of the weight.
 _DIGITS = 9
+#: What a predicted acceptance is worth before anything is known, and the weight of that: a sum of squared deviations of
+#: log accept lengths. Sixteen requests whose accept lengths differ by a quarter outweigh it.
+_PRIOR_WORTH, _PRIOR_SPREAD = 0.5, 1.0
 
 
 class PredictionTrust:
@@ -55,3 +58,44 @@ class PredictionTrust:
             low, high = self._settings.trust_low, self._settings.trust_high
             share = min(max((self.correlation() - low) / (high - low), 0.0), 1.0)
             self.value = round(share * self._settings.most_trust, _DIGITS)  # logarithms differ between processors
+
+
+class AcceptanceWorth:
+    """What a predicted acceptance is worth: the slope of (log predicted length - log real steps) on its logarithm.
+
+    1: steps are the predicted length over the predicted accept length. Below: long answers are predicted too short
+    where drafts are predicted to do well, or acceptance is not predictable. A wrong order costs as much as requests are
+    long, so that each counts by the square of its predicted steps.
+
+    Attributes
+    ----------
+    value : float
+        0 to 1, as of the last review; 1 before the first, then shrunk towards one half while little is known.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._kept = 1 - 1 / settings.memory
+        self._moments = np.zeros(5)  # n, Σx, Σy, Σxx, Σxy
+        self._predicted = 0.0  # mean predicted steps
+        self._seen = 0
+        self.value = 1.0
+        self._fixed = not settings.weigh_acceptance
+
+    def observe(self, length: float, accept_length: float, steps: float) -> None:
+        """Count a finished request: predicted tokens, predicted accept length, real verify steps."""
+        if self._fixed:
+            return
+        x, y, predicted = log(accept_length), log(length / steps), length / accept_length
+        self._seen += 1
+        self._predicted += (predicted - self._predicted) / self._seen
+        weight = (predicted / self._predicted) ** 2
+        self._moments *= self._kept
+        self._moments += (weight, weight * x, weight * y, weight * x * x, weight * x * y)
+
+    def review(self) -> None:
+        """Compute ``value`` anew."""
+        n, x, y, xx, xy = self._moments
+        if self._fixed or n <= 0:
+            return
+        slope = (xy - x * y / n + _PRIOR_WORTH * _PRIOR_SPREAD) / (xx - x * x / n + _PRIOR_SPREAD)
+        self.value = round(float(min(max(slope, 0.0), 1.0)), 1)  # coarse: places are computed anew when it changes

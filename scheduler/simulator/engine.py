@@ -54,6 +54,7 @@ class _Simulation:
         self._policy, self._machine = policy, machine
         self._progress = progress
         self._slots = Slots(machine, policy)
+        policy.engine.keeps_kv = machine.keep_kv
         self._clock = 0.0
         self._arrived = 0
         self._waiting: list[RequestState] = []
@@ -104,6 +105,9 @@ class _Simulation:
             return
         began = perf_counter()
         self._policy.rank(self._waiting)
+        if self._gathers():
+            self._rank_us.append((perf_counter() - began) * 1e6)
+            return
         slots.count_expected()
         passed: list[RequestState] = []
         displaced: list[RequestState] = []
@@ -111,6 +115,7 @@ class _Simulation:
         position = 0
         while position < len(self._waiting) and room > 0:
             candidate = self._waiting[position]
+            self._policy.engine.launching = bool(slots.prefilling)
             victims = slots.victims_for(candidate)
             if victims is None:
                 if slots.full or len(passed) == MOST_PASSED or not self._policy.may_pass(candidate):
@@ -128,6 +133,14 @@ class _Simulation:
                 self._end(candidate, finished=False)
         self._waiting = passed + self._waiting[position:] + displaced
         self._rank_us.append((perf_counter() - began) * 1e6)
+
+    def _gathers(self) -> bool:
+        """Whether the policy leaves the free slots empty, so that more of them are filled together."""
+        slots = self._slots
+        free = self._machine.slots - slots.taken
+        if free == 0 or slots.prefilling or not slots.running:
+            return False
+        return self._policy.gathers(self._waiting[0], free, len(self._waiting), len(slots.running))
 
     # --- work that takes time --------------------------------------------------------------------------------
 

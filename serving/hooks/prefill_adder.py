@@ -108,6 +108,8 @@ class PolicyAdder(_Base):
 
     def add_one_req(self, req: Req, has_chunked_req: bool, truncation_align_size: int | None) -> object:
         """Admit ``req`` if it fits, if need be in place of others; without room let lighter ones be tried."""
+        if not self.can_run_list and self._ask(self._gathers, req, otherwise=False):
+            return AddReqResult.OTHER  # SGLang's loop ends without anybody, and decodes
         giver = self._offer[1] if self._offer is not None and self._offer[0] is req else None
         self._offer = None
         retry = partial(self._try, req, has_chunked_req, truncation_align_size)
@@ -156,11 +158,16 @@ class PolicyAdder(_Base):
             self.admission.fall_back("add_one_req", error)
             return otherwise
 
+    def _gathers(self, req: Req) -> bool:
+        """Whether the policy leaves free slots empty, so that more of them are filled by one prefill."""
+        running = sum(not r.finished() for r in self.running_batch.reqs)
+        return self.admission.side.gathers(req, running)
+
     def _giver(self, req: Req) -> Victim | None:
         if not self.admission.may_preempt(req):
             return None
         running = self._preemptible()
-        victim = self.admission.side.victim(req, running)
+        victim = self.admission.side.victim(req, running, launching=bool(self.can_run_list))
         if victim is not None and victim not in running:
             raise ValueError("a victim that may not give way, or does not run")
         return self._as_victim(victim)
@@ -224,7 +231,7 @@ class PolicyAdder(_Base):
         victim = giver
         while victim is not None or missing >= 0:
             if victim is None and self.admission.config.preemption.when_kv_full:
-                victim = self._as_victim(self.admission.side.victim(req, left))
+                victim = self._as_victim(self.admission.side.victim(req, left, launching=bool(self.can_run_list)))
             if victim is None:
                 return []
             left.remove(victim.req)

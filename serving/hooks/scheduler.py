@@ -205,6 +205,7 @@ class SchedulerHooks:
             ),
             config.policy_name,
         )
+        side.policy.engine.keeps_kv = self.active.admission.keeps_kv
         # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
         scheduler.enable_priority_preemption = config.preemption.enabled
 

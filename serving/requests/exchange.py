@@ -28,6 +28,8 @@ class Attachment:
         The client's hint; higher goes first.
     hinted : bool
         The predicted length is the client's hint too.
+    batch : bool
+        The client is in no hurry.
     fallen_back : bool
         A hook of the tokenizer process failed: schedule with fcfs from this request on. All ranks see it with the same
         request.
@@ -37,6 +39,7 @@ class Attachment:
     priority: int = 0
     hinted: bool = False
     fallen_back: bool = False
+    batch: bool = False
 
 
 class Measurements(TypedDict, total=False):
@@ -96,6 +99,8 @@ def attach(sampling_params: SamplingParams, attachment: Attachment) -> bool:
         wire["priority"] = attachment.priority
     if attachment.hinted:
         wire["hinted"] = True
+    if attachment.batch:
+        wire["batch"] = True
     if attachment.fallen_back:
         wire["fallen_back"] = True
     sampling_params.custom_params = {**(own or {}), WIRE_KEY: wire}
@@ -124,7 +129,8 @@ def read_wire(wire: object) -> Attachment:
         prediction = Prediction.from_wire(wire) if "edges" in wire else None
     except ValueError:
         prediction = None
-    return Attachment(prediction, priority, wire.get("hinted") is True, wire.get("fallen_back") is True)
+    hinted, fallen_back, batch = (wire.get(key) is True for key in ("hinted", "fallen_back", "batch"))
+    return Attachment(prediction, priority, hinted, fallen_back, batch)
 
 
 def attach_to_abort(abort: Abort, fields: ResponseFields) -> None:

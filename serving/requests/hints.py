@@ -24,11 +24,14 @@ class Hints:
         Higher goes first; 0 when not said. The request's ``priority`` field, where set, counts instead.
     rejected : int
         Hints that were not believable.
+    batch : bool
+        The client is in no hurry: the request counts as having arrived later (`batch_delay`).
     """
 
     expected_output_tokens: float | None = None
     priority: int = 0
     rejected: int = 0
+    batch: bool = False
 
     @property
     def of_length(self) -> bool:
@@ -48,7 +51,9 @@ def read_hints(custom_params: object, config: HintsConfig) -> Hints:
         return Hints(rejected=1)
     tokens = said.get("expected_output_tokens")
     priority = said.get("priority")
-    unknown = sum(key not in ("expected_output_tokens", "priority") for key in said)
+    batch = said.get("batch")
+    known = ("expected_output_tokens", "priority", "batch")
+    unknown = sum(key not in known for key in said) + (batch is not None and not isinstance(batch, bool))
     length = _number(tokens, 1, config.max_output_tokens)
     level = _number(priority, -config.max_priority, config.max_priority) if config.priority else None
     if level is not None and level != int(level):
@@ -57,6 +62,7 @@ def read_hints(custom_params: object, config: HintsConfig) -> Hints:
         expected_output_tokens=length,
         priority=0 if level is None else int(level),
         rejected=unknown + (tokens is not None and length is None) + (priority is not None and level is None),
+        batch=batch is True,
     )
 
 

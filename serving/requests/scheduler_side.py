@@ -122,6 +122,7 @@ class SchedulerSide:
                 settings=self.policy.settings,
                 prediction=ours.attachment.prediction,
                 hinted=ours.attachment.hinted,
+                batch=ours.attachment.batch,
                 max_new_tokens=req.sampling_params.max_new_tokens,
                 runs_to_limit=_only_its_limit_ends(req),
                 priority=ours.attachment.priority if req.priority is None else self._priority_sign * req.priority,
@@ -276,8 +277,23 @@ class SchedulerSide:
         # A finished request may still be in the batch with its KV freed: taking it would free that twice.
         return not req.finished() and req.to_finish is None and self.state_of(req).resumable
 
-    def victim(self, candidate: Req, running: Sequence[Req]) -> Req | None:
-        """Return the running request that gives way to ``candidate``, or None."""
+    def gathers(self, front: Req, running: int) -> bool:
+        """Whether free slots stay empty for now, so that more of them are filled by one prefill launch.
+
+        Asked when nothing is being prefilled and ``front`` would be admitted.
+        """
+        free = self.policy.prefill.slots - running
+        return free > 0 and self.policy.gathers(self.state_of(front), free, len(self._waiting), running)
+
+    def victim(self, candidate: Req, running: Sequence[Req], *, launching: bool = False) -> Req | None:
+        """Return the running request that gives way to ``candidate``, or None.
+
+        Parameters
+        ----------
+        launching : bool
+            A prefill runs after this round in any case.
+        """
+        self.policy.engine.launching = launching
         return self.policy.victim(self.state_of(candidate), running, self.state_of)
 
     def may_pass(self, blocked: Req) -> bool:

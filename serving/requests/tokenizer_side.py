@@ -101,12 +101,12 @@ class TokenizerSide:
             attachable = attach(params, attachment)  # whatever fails from here on: what a client forged is gone
             facts = self._look_at_server()
             hints = self._hints(params.custom_params)
-            attachment = Attachment(priority=hints.priority)
+            attachment = Attachment(priority=hints.priority, batch=hints.batch)
             request = as_request(tokenized, tokenizer, text, token_ids, facts.model)
             if attachable:
                 prediction = self._predict(request, facts)
                 prediction = apply_hints(prediction, hints, self._config.hints.spread, self._settings)
-                attachment = Attachment(prediction, hints.priority, hints.of_length)
+                attachment = Attachment(prediction, hints.priority, hints.of_length, batch=hints.batch)
             else:
                 self._count("custom_params")
         except Exception as error:  # the client must not learn of our troubles

@@ -60,7 +60,7 @@ def test_gaps_need_both_references() -> None:
     table = {"fcfs": summarise([outcome(4.0)]), "laps-sd": summarise([outcome(3.0)])}
     close_gaps(table)
     assert table["laps-sd"]["gap_closed"] is None
-    table["oracle-srpt"] = summarise([outcome(2.0)])
+    table["oracle-ride"] = summarise([outcome(2.0)])
     close_gaps(table)
     assert table["laps-sd"]["gap_closed"] == pytest.approx(0.5)
 

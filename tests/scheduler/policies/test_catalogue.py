@@ -73,13 +73,14 @@ def test_an_unknown_name_is_refused_with_those_that_are_known(name):
         make_policy(name)
 
 
-def test_only_the_reference_is_clairvoyant_and_says_so():
-    assert [name for name in POLICIES.names() if policy_class(name).clairvoyant] == ["oracle-srpt"]
+def test_only_the_references_are_clairvoyant_and_say_so():
+    assert [name for name in POLICIES.names() if policy_class(name).clairvoyant] == ["oracle-srpt", "oracle-ride"]
 
 
 def test_a_policy_says_whether_it_needs_predictions():
     assert {name for name in policy_names() if policy_class(name).uses_predictions} == {
-        "sjf-predicted", "gittins", "laps-sd", *(f"laps-sd:{preset}" for preset in PRESETS),
+        "hrrn-predicted", "boost", "sjf-predicted", "gittins", "laps-sd", "oracle-ride",
+        *(f"laps-sd:{preset}" for preset in PRESETS),
     }  # fmt: skip
 
 

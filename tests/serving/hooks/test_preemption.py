@@ -219,3 +219,37 @@ def test_drafts_count_as_proposed_where_each_request_has_its_own_number(
     outcome = ([[1, 1, 1], [1, 1], [1]], None)
     it.hooks.normalize_decode_outputs(outcome, None, batch=it.running, result=result)
     assert steps == [(2, proposed[0], 3), (1, proposed[1], 2), (0, proposed[2], 1)]
+
+
+def test_with_many_slots_swaps_ride_in_a_prefill_that_runs_anyway(engine: Any) -> None:
+    it = engine(slots=8, kv_tokens=8000, cost=CostModel(prefill_s=1.0))
+    longs = [it.submit(f"long{i}", prompt=20 + i, tokens=300) for i in range(7)]
+    it.submit("first to end", prompt=5, tokens=40, predicted=60)
+    for _ in range(10):
+        it.round()
+    for i in range(16):
+        it.submit(f"short{i}", prompt=40 + i, tokens=8)
+    while "first to end" not in it.names(it.finished):
+        assert sum(long.laps_sd.state.preemptions for long in longs) == 0, "a launch for a swap alone is too dear"
+        it.round()
+    it.run()
+    assert it.preemptions() > 0
+    assert len(it.finished) == 24
+    for i, long in enumerate(longs):
+        assert list(long.output_ids) == [it.token(20 + i, t) for t in range(300)]
+
+
+def test_freed_slots_are_filled_together_where_launches_are_dear(engine: Any) -> None:
+    it = engine(slots=16, kv_tokens=16000, cost=CostModel(prefill_s=4.0), config={"preemption": {"enabled": False}})
+    for i in range(16):
+        it.submit(f"r{i}", prompt=10 + i, tokens=20 + 2 * i if i < 3 else 200, predicted=200)
+    it.round()
+    for i in range(20):
+        it.submit(f"w{i}", prompt=30 + i, tokens=10, predicted=200)
+    sizes = []
+    while len(it.finished) < 3:
+        it.round()
+        sizes.append(len([r for r in it.running.reqs if not r.finished()]))
+    assert min(sizes) <= 14, "two slots stay empty until a third is"
+    it.run()
+    assert len(it.finished) == 36

@@ -77,3 +77,9 @@ def test_a_hint_about_length_leaves_predicted_acceptance_alone(prediction: Any) 
     assert (said.accept_length, said.accept_strength) == (3.5, 16.0)
     assert said.length.mean() < 40
     assert apply_hints(predicted, NO_HINTS, 0.5, Settings()) is predicted
+
+
+def test_a_client_may_say_that_it_is_in_no_hurry() -> None:
+    assert read({"batch": True}) == Hints(batch=True)
+    assert read({"batch": False}) == Hints()
+    assert read({"batch": "yes"}) == Hints(rejected=1)
