@@ -89,7 +89,7 @@ class BoostPredicted(Policy):
     """gamma-Boost (Yu and Scully 2024) over predicted verify steps, without preemption.
 
     gamma is 0.05 over the mean of the steps predicted so far: of the rates tried, the one that shortens the tail most
-    while the mean stays near that of shortest first (docs/results-simulation.md).
+    while the mean stays near that of shortest first (docs/results-costs.md).
     """
 
     name = "boost"
