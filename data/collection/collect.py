@@ -12,6 +12,7 @@ from laps_sd.data.collection.prompt import Prompt
 from laps_sd.data.collection.send import RequestError, ask_chat, ask_generate, connect, record_of
 from laps_sd.data.collection.server import server_info
 from laps_sd.data.meta_info import from_server_info
+from laps_sd.data.progress.answers import AnswerCounter
 from laps_sd.data.records.writing import check_name
 from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.errors import InputError, WorkError
@@ -89,7 +90,8 @@ def collect(
     endpoint
         ``generate`` is SGLang's own, ``openai`` the chat completions.
     tokenizer
-        With ``generate``: its chat template is applied to the prompt. Without one the prompt goes as it is.
+        Of the served model: counts what the answers said (``progress``). With ``generate`` its chat template is applied
+        to the prompt; without one the prompt goes as it is.
     resume
         Go on where an earlier run stopped; no prompt is asked twice.
     timeout_s
@@ -184,12 +186,16 @@ class _Run:
     ) -> None:
         async with connect(url, concurrency, timeout_s, api_key) as client:
             server = from_server_info(await asyncio.to_thread(server_info, url, api_key))
+            answers = AnswerCounter(tokenizer)
+            await asyncio.to_thread(lambda: answers.classes)  # seconds: not while requests are under way
             self._started = time.monotonic()
 
             async def worker() -> None:
                 for index in self._todo:
                     await self._wait_for(index)
-                    await self._one(client, self._prompts[index], settings, endpoint, tokenizer, server, concurrency)
+                    await self._one(
+                        client, self._prompts[index], settings, endpoint, tokenizer, answers, server, concurrency
+                    )
 
             tasks = [asyncio.create_task(worker()) for _ in range(min(concurrency, max(1, self._total)))]
             try:
@@ -210,6 +216,7 @@ class _Run:
         settings: dict[str, Any],
         endpoint: Endpoint,
         tokenizer: Tokenizer | None,
+        answers: AnswerCounter,
         server: dict[str, Any],
         concurrency: int,
     ) -> None:
@@ -221,9 +228,9 @@ class _Run:
         arrival = self._clock_start + time.monotonic() - self._started
         try:
             if endpoint == "generate":
-                measured = await ask_generate(client, prompt, sampling, tokenizer)
+                measured = await ask_generate(client, prompt, sampling, tokenizer, answers)
             else:
-                measured = await ask_chat(client, prompt, sampling)
+                measured = await ask_chat(client, prompt, sampling, answers)
             record = record_of(prompt, {**server, **sampling, **measured, "arrival_s": round(arrival, 4)})
         except RequestError as error:
             await self._failed(client, f"{prompt.prompt_id}: {error}", concurrency)

@@ -10,6 +10,7 @@ import msgspec
 from laps_sd.data.collection.prompt import Prompt
 from laps_sd.data.collection.server import access, address_of
 from laps_sd.data.meta_info import constraint_of, from_meta_info
+from laps_sd.data.progress.answers import AnswerCounter
 from laps_sd.data.records.bad_rows import to_record
 from laps_sd.data.records.schema import RequestRecord
 from laps_sd.data.rendered import Shown, shown_in
@@ -89,7 +90,11 @@ async def stream_generate(client: "httpx.AsyncClient", body: Mapping[str, Any]) 
 
 
 async def ask_generate(
-    client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any], tokenizer: Tokenizer | None
+    client: "httpx.AsyncClient",
+    prompt: Prompt,
+    sampling: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    answers: AnswerCounter,
 ) -> dict[str, Any]:
     """Send a prompt to ``/generate``, streaming for the time of the first token, and return the record's fields."""
     form = prompt.form
@@ -106,14 +111,16 @@ async def ask_generate(
     started = time.perf_counter()
     answer = await stream_generate(client, body)
     times = {"ttft_s": answer.first_token_s - started, "e2e_s": answer.end_s - started}
-    return {
-        **_known(asked),
-        **_measured(answer.content),
-        **{name: round(seconds, 4) for name, seconds in times.items()},
-    }
+    measured = _measured(answer.content)
+    ids = answer.content.get("output_ids")
+    if isinstance(ids, list) and len(ids) == measured["output_tokens"]:  # a server may stream the last ones only
+        measured.update(answers.fields_of_ids(ids, len(ids)))
+    return {**_known(asked), **measured, **{name: round(seconds, 4) for name, seconds in times.items()}}
 
 
-async def ask_chat(client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any]) -> dict[str, Any]:
+async def ask_chat(
+    client: "httpx.AsyncClient", prompt: Prompt, sampling: Mapping[str, Any], answers: AnswerCounter
+) -> dict[str, Any]:
     """Send a prompt to ``/v1/chat/completions`` and return the record's fields.
 
     Not streaming: SGLang gives ``meta_info`` there in whole answers only, so the time of the first token is the
@@ -134,7 +141,13 @@ async def ask_chat(client: "httpx.AsyncClient", prompt: Prompt, sampling: Mappin
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise RequestError("the server's answer has no choices")
-    return {**_known(prompt.form.chat_fields()), **_measured(choices[0]), "e2e_s": round(ended - started, 4)}
+    measured = _measured(choices[0])
+    message = choices[0].get("message")
+    text = message.get("content") if isinstance(message, Mapping) else None
+    if isinstance(message, Mapping) and isinstance(text, str) and not message.get("reasoning_content"):
+        # Where the server took thoughts off the text is not all that was said.
+        measured.update(answers.fields_of_text(text, measured["output_tokens"]))
+    return {**_known(prompt.form.chat_fields()), **measured, "e2e_s": round(ended - started, 4)}
 
 
 def token_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:

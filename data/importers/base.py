@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from laps_sd.data.importers.options import ImportOptions
+from laps_sd.data.progress.answers import AnswerCounter
 from laps_sd.data.records.bad_rows import Row, Tolerance
 from laps_sd.data.records.reading import NoRecordError, records_of
 from laps_sd.data.records.rows import iter_rows
@@ -57,6 +58,8 @@ class Importer:
         The options of `ImportOptions` besides ``model``, ``draft`` and ``source`` that it reads.
     notes : Counter of str
         What was passed over, and how often; told at the end of an import.
+    answers : AnswerCounter
+        Counts what an answer said, for formats that hold answers.
     """
 
     summary: ClassVar[str]
@@ -67,6 +70,7 @@ class Importer:
     def __init__(self, options: ImportOptions) -> None:
         self.options = options
         self.notes: Counter[str] = Counter()
+        self.answers = AnswerCounter(options.tokenizer)
 
     def files(self, source: Path) -> list[Path]:
         """Return the files that ``source`` stands for: itself, unless the format is a folder of files."""

@@ -24,9 +24,10 @@ class Chat(Importer):
     example = "chats.json --tokenizer MODEL --out trace.parquet"
     unsaid = (
         "lengths in tokens. With `--tokenizer` they are counted, the chat template and the end-of-sequence token "
-        "included; without it they are estimated from words and signs, and a column `tokens_estimated` says so. Of an "
-        "answer, what was thought and the tools called count as well. Turns without a question before them, empty "
-        "answers and empty conversations are left out, counted and said."
+        "included, and what each answer had said after so many of them (`progress`); without it they are estimated "
+        "from words and signs, which a column `tokens_estimated` says, and there is no `progress`. Of an answer, what "
+        "was thought and the tools called count as well. Turns without a question before them, empty answers and empty "
+        "conversations are left out, counted and said."
     )
     uses = frozenset({"tokenizer", "max_new_tokens"})
 
@@ -57,13 +58,14 @@ class Chat(Importer):
         self, request_id: str, group: str, before: Sequence[Turn], answer: Turn, place: Place, entry: Any
     ) -> dict[str, Any]:
         tokenizer = self.options.tokenizer
+        ids = None if tokenizer is None else list(tokenizer.encode(answer.text, add_special_tokens=False))
         asked = canonical(messages=[turn.message for turn in before])
         fields: dict[str, Any] = {
             "request_id": request_id,
             "prompt": asked.text,
             "turns": asked.turns,
             "prompt_tokens": self._prompt_tokens(before),
-            **self.options.capped(count_tokens(answer.text, tokenizer)),
+            **self.options.capped(count_tokens(answer.text, None) if ids is None else len(ids)),
             "source": self.options.source or place.file,
             "group": group,
         }
@@ -72,8 +74,10 @@ class Chat(Importer):
         model = next((entry[key] for key in ("model", "generator") if isinstance(entry.get(key), str)), None)
         if model and self.options.model is None:
             fields["model"] = model
-        if tokenizer is None:
+        if ids is None:
             fields["tokens_estimated"] = True
+        else:
+            fields.update(self.answers.fields_of_ids(ids, fields["output_tokens"]))
         return self.options.complete(fields)
 
     def _prompt_tokens(self, before: Sequence[Turn]) -> int:

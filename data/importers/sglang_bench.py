@@ -30,7 +30,8 @@ class SglangBench(Importer):
     example = "results.jsonl --out trace.parquet"
     unsaid = (
         "prompts. Unless the run had `--disable-ignore-eos` (then add `--natural-ends`) the benchmark forced every "
-        "length: those records are censored."
+        "length: those records are censored. With `--natural-ends` and `--tokenizer` what the answers had said is "
+        "counted (`progress`)."
     )
     uses = frozenset({"tokenizer", "max_new_tokens", "natural_ends"})
 
@@ -66,9 +67,20 @@ class SglangBench(Importer):
             self.notes["answers came without the cap of their run: whoever is as long as stated counts as cut"] += count
         requests = [{key: values and values[i] for key, values in lists.items()} for i in range(count)]
         return [
-            {"request_id": f"{place.name}/{i}", **shared, **_request(one, recount, self.options)}
+            {
+                "request_id": f"{place.name}/{i}",
+                **shared,
+                **self._with_progress(_request(one, recount, self.options), one),
+            }
             for i, one in enumerate(requests)
         ]
+
+    def _with_progress(self, fields: dict[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:
+        """Add what the answer said; a forced one goes on where the model would have ended, and says nothing."""
+        text, length = one["generated_texts"], fields["output_tokens"]
+        if not self.options.natural_ends or not isinstance(text, str) or not isinstance(length, int):
+            return fields
+        return {**fields, **self.answers.fields_of_text(text, length)}
 
 
 def _request(one: dict[str, Any], recount: bool, options: ImportOptions) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class SglangMetrics(Importer):
     unsaid = (
         "model and draft (`--model`, `--draft`); the text of chat requests, which is there as templated token ids only "
         "(`--tokenizer` decodes them and takes the template off again). Queue times, times to first token and arrivals "
-        "are there only when the server ran with `--enable-metrics`."
+        "are there only when the server ran with `--enable-metrics`. Without the answers there is no `progress`."
     )
     uses = frozenset({"tokenizer"})
 

@@ -28,7 +28,8 @@ class SpecBench(Importer):
     summary = "Spec-Bench answer files"
     example = "answers.jsonl --questions question.jsonl --out trace.parquet"
     unsaid = (
-        "the cap (`--max-new-tokens`, 1,024 by default) and, without `--questions`, the prompts. Each turn is a record "
+        "the cap (`--max-new-tokens`, 1,024 by default) and, without `--questions`, the prompts; what the answers had "
+        "said (`progress`) where they are there as text takes `--tokenizer`. Each turn is a record "
         "of its own, the turns of a question are a group."
     )
     uses = frozenset({"questions", "tokenizer", "max_new_tokens"})
@@ -66,7 +67,16 @@ class SpecBench(Importer):
                 name = f"{model or options.model or 'model'}/{answer['question_id']}/{choice.get('index', 0)}/{turn}"
                 records.append({"request_id": name, "turns": turn, **shared, **_asked(asked, turn, options)})
                 records[-1].update(options.capped(measured.pop("output_tokens")), **measured)
+                records[-1].update(self._progress(choice, turn, records[-1]["output_tokens"]))
         return records
+
+    def _progress(self, choice: Mapping[str, Any], turn: int, output_tokens: Any) -> dict[str, Any]:
+        """Return what the answer of a turn said, where the file holds its text and the user names the tokenizer."""
+        texts = choice.get("turns")
+        text = texts[turn] if isinstance(texts, list) and turn < len(texts) else None
+        if not isinstance(text, str) or not isinstance(output_tokens, int):
+            return {}
+        return self.answers.fields_of_text(text, output_tokens)
 
 
 def _asked(asked: list[str], turn: int, options: ImportOptions) -> dict[str, Any]:

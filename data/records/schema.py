@@ -10,6 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from laps_sd.data.progress.classes import VERSION
+from laps_sd.data.progress.counting import COUNTERS, checkpoints_below
+
 #: Larger counts are a mistake (a hash, a time stamp), and floats stop holding every integer here.
 LARGEST_COUNT = 2**53
 #: About thirty thousand years: anything longer is milliseconds or nanoseconds read as seconds, or infinity.
@@ -107,6 +110,21 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     draft_lengths: Annotated[
         tuple[Count, ...] | None, _meta("Drafts proposed in each verify step", "research runs", "tokens")
     ] = None
+    progress: Annotated[
+        tuple[Count, ...] | None,
+        _meta(
+            "What the answer had said after 32, 64, 128 … 2,048 tokens, as far as it went on: a row of counts each "
+            "(`laps_sd.data.progress.counting.COUNTERS`), one behind the other. No text can be read off them",
+            "the answer's token ids",
+        ),
+    ] = None
+    progress_table: Annotated[
+        str | None,
+        _meta(
+            "What counted: `v` and the version of the counts, a dash, a fingerprint of the tokenizer's token classes",
+            "the tokenizer",
+        ),
+    ] = None
     arrival_s: Annotated[Seconds | None, _meta("Arrival since the trace began", "the client's clock", "seconds")] = None
     queue_s: Annotated[Seconds | None, _meta("Wait before the first prefill", "`meta_info.queue_time`", "seconds")] = (
         None
@@ -133,6 +151,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_steps("accept_lengths", self.accept_lengths, self.verify_steps)
         if self.draft_lengths is not None:
             _check_steps("draft_lengths", self.draft_lengths, self.verify_steps)
+        if self.progress is not None:
+            _check_progress(self.progress, self.progress_table, self.output_tokens)
         if self.extra:
             named = FIELD_NAMES.intersection(self.extra)
             if named:
@@ -185,6 +205,20 @@ def _check_histogram(histogram: tuple[int, ...], verify_steps: int | None, most:
 def _check_steps(name: str, values: tuple[int, ...], verify_steps: int | None) -> None:
     if verify_steps is not None and len(values) != verify_steps:
         raise ValueError(f"{name}: expected one value per verify step ({verify_steps}), got {len(values)}")
+
+
+def _check_progress(counts: tuple[int, ...], table: str | None, output_tokens: int) -> None:
+    """Counts of another version have another width: they are kept as they are."""
+    if table is None:
+        raise ValueError("progress: expected progress_table beside it, which says what counted")
+    if not table.startswith(f"v{VERSION}-"):
+        return
+    most = len(checkpoints_below(output_tokens))
+    if len(counts) % len(COUNTERS) or len(counts) > most * len(COUNTERS):
+        raise ValueError(
+            f"progress: expected at most {most} rows of {len(COUNTERS)} counts for {output_tokens} tokens, "
+            f"got {len(counts)} numbers"
+        )
 
 
 class FieldDoc(NamedTuple):

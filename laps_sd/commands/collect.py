@@ -27,7 +27,10 @@ def collect(
     ] = "openai",
     tokenizer: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="With `generate`: apply this model's chat template."),
+        typer.Option(
+            metavar="MODEL",
+            help="The served model's: counts what answers said (progress); with `generate` also its chat template.",
+        ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Longest wait for one answer, seconds.")] = 600.0,
     arrivals: Annotated[

@@ -16,6 +16,7 @@ import pytest
 from laps_sd.cli import run
 from laps_sd.data import Prompt, collect, read_records, write_records
 from laps_sd.data.collection.prompt_file import read_prompts, write_prompts
+from laps_sd.data.progress.counting import COUNTERS
 from laps_sd.data.prompts import generate_prompts
 from laps_sd.errors import InputError, WorkError
 
@@ -44,6 +45,8 @@ class Engine:
         self.lock = threading.Lock()
         self.server = None
         self.key = None
+        self.output_ids = [97, 98]
+        self.message = {"content": "ab"}
 
     def enter(self, body):
         with self.lock:
@@ -111,10 +114,10 @@ def handler(engine):
                 self.send(status, meta if isinstance(meta, bytes) else json.dumps(meta).encode())
             elif self.path == "/generate":
                 first = json.dumps({"text": "a", "meta_info": {**meta, "finish_reason": None}})
-                last = json.dumps({"text": "ab", "meta_info": meta})
+                last = json.dumps({"text": "ab", "meta_info": meta, "output_ids": engine.output_ids})
                 self.send(200, f"data: {first}\n\ndata: {last}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
             else:
-                self.send(200, json.dumps({"choices": [{"message": {"content": "ab"}, "meta_info": meta}]}).encode())
+                self.send(200, json.dumps({"choices": [{"message": engine.message, "meta_info": meta}]}).encode())
 
     return Handler
 
@@ -206,6 +209,43 @@ def test_a_finished_trace_grows_by_the_new_prompts_only(engine, url, tmp_path):
     assert (summary.recorded, summary.resumed, engine.asked.total()) == (12, 5, 12)
     again = collect(url, PROMPTS, out, resume=True)
     assert (again.recorded, again.output_tokens, engine.asked.total()) == (12, 0, 12)
+
+
+class Letters:
+    """A tokenizer of one token per ASCII character."""
+
+    def __len__(self):
+        return 128
+
+    def encode(self, text, *, add_special_tokens=True):
+        return [ord(letter) for letter in text if ord(letter) < 128]
+
+    def decode(self, token_ids, *, skip_special_tokens=False):
+        return "".join(map(chr, token_ids))
+
+    def apply_chat_template(self, conversation, *, tokenize=True, add_generation_prompt=False):
+        return conversation[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "changes", "rows"),
+    [
+        ("generate", {}, 1),
+        ("generate", {"output_ids": [97] * 3}, 0),  # the end of the stream and not all of it
+        ("openai", {}, 1),
+        ("openai", {"message": {"content": "word " * 10, "reasoning_content": "hm"}}, 0),
+    ],
+)
+def test_what_an_answer_said_is_counted_with_the_models_tokenizer(engine, url, tmp_path, endpoint, changes, rows):
+    engine.answer = lambda body: (200, meta_info(completion_tokens=51))
+    engine.output_ids, engine.message = [ord(letter) for letter in "word " * 10 + "."], {"content": "word " * 10 + "."}
+    for name, value in changes.items():
+        setattr(engine, name, value)
+    out = tmp_path / "trace.parquet"
+    collect(url, PROMPTS[:1], out, endpoint=endpoint, tokenizer=Letters())
+    (record,) = read_records(out)
+    assert len(record.progress or ()) == rows * len(COUNTERS)
+    assert (record.progress_table is not None) == bool(rows)
 
 
 def test_a_server_that_dies_ends_the_run_and_what_was_recorded_stays(engine, tmp_path):

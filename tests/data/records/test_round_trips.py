@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laps_sd.data import RequestRecord, read_records, write_records
+from laps_sd.data.progress.classes import VERSION
+from laps_sd.data.progress.counting import COUNTERS, checkpoints_below
 from laps_sd.data.records.schema import FIELD_NAMES
 from laps_sd.errors import InputError
 
@@ -64,6 +66,11 @@ def consistent(fields: dict[str, Any]) -> dict[str, Any]:
     for name in ("accept_lengths", "draft_lengths"):
         if fields[name] is not None and fields["verify_steps"] is not None:
             fields[name] = None
+    fields["progress"], table = None, fields["progress_table"]
+    rows = len(checkpoints_below(fields["output_tokens"]))
+    if table is not None and rows:
+        fields["progress"] = tuple(range(rows * len(COUNTERS)))
+        fields["progress_table"] = f"v{VERSION}-{table}"
     return fields
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from laps_sd.data import PromptRequest, RequestRecord
+from laps_sd.data.progress.counting import COUNTERS
 from laps_sd.data.records.parquet import arrow_schema
 from laps_sd.data.records.schema import COLUMN_NAMES, describe_fields, fields_table
 
@@ -35,6 +36,9 @@ def test_accept_length_is_unknown_without_steps(make_record, histogram):
         ({"max_correct_drafts": 1, "correct_drafts_histogram": (1, 2, 1)}, "correct_drafts_histogram"),
         ({"verify_steps": 2, "accept_lengths": (1, 2, 3)}, "accept_lengths"),
         ({"verify_steps": 2, "draft_lengths": (5,)}, "draft_lengths"),
+        ({"progress": (1, 2)}, "progress"),
+        ({"progress": (1, 2), "progress_table": "v1-abc", "output_tokens": 40}, "progress"),
+        ({"progress": (0,) * len(COUNTERS), "progress_table": "v1-abc", "output_tokens": 32}, "progress"),
         ({"extra": {"prompt": "again"}}, "extra"),
     ],
 )
@@ -46,6 +50,10 @@ def test_fields_that_contradict_each_other_are_refused_by_name(make_record, fiel
 def test_a_histogram_may_be_shorter_or_longer_with_zeros(make_record):
     assert make_record(max_correct_drafts=7, verify_steps=3, correct_drafts_histogram=(3,)).accept_length == 1
     assert make_record(max_correct_drafts=1, verify_steps=3, correct_drafts_histogram=(3, 0, 0)).accept_length == 1
+
+
+def test_counts_of_another_version_are_kept_as_they_are(make_record):
+    assert make_record(progress=(1, 2, 3), progress_table="v9-abc").progress == (1, 2, 3)
 
 
 def test_replace_changes_a_copy(make_record):
