@@ -1,9 +1,6 @@
 """Regenerate docs/results-simulation.md and docs/results-costs.md: laps-sd in the simulator, on real runs and arrivals.
 
-    python benchmarks/results_simulation.py DIR [--seeds N] [--few N] [--workers N]
-                                            [--parts replay,spoiled,arrivals,cost,launches]
-                                            [--models M,…] [--kept kept,dropped] [--sources oof,noise:0.77]
-                                            [--points SLOTS/LOAD,…] [--without POLICY,…]
+    python benchmarks/results_simulation.py DIR [--seeds N] [--few N] [--workers N] [--parts PART,…]
 
 DIR holds traces of request records (none of them is part of this repository):
 
@@ -29,6 +26,7 @@ from typing import Any
 from laps_sd.data import read_records
 from laps_sd.files import write_text
 from laps_sd.scheduler.outcomes import REFERENCE, PolicySummary
+from laps_sd.scheduler.prediction import Prediction
 from laps_sd.scheduler.settings import Settings
 from laps_sd.simulation.replay import find_predictions, parse_predictions
 from laps_sd.simulation.run import Plan, run
@@ -41,11 +39,11 @@ COST = Path(__file__).parent / "cost-model-cpu.json"
 DOCS = Path(__file__).parent.parent / "docs"
 #: The points at which launches cost something, and the settings of `tail` along the curve.
 LAUNCH_POINTS = ((4, 0.9), (16, 0.9), (16, 0.95), (16, 1.0), (16, 1.1), (64, 1.1))
+FEW_POINTS = ((4, 0.9), (16, 0.95), (16, 1.1))
 SIMPLE = ("fcfs", "hrrn", "hrrn-predicted", "boost", "sjf-predicted")
-FOREGROUND = ("las", "mlfq", "gittins")
 PARTS_OF_OURS = ("no-preemption", "no-ride", "no-gather", "no-boost", "no-weighing", "length-only", "remaining")
 SHORT_TAIL = "laps-sd:tail"
-CURVE = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+CURVE = (0.0, 0.005, 0.01, 0.02, 0.05, 0.12, 0.3)
 #: Where each part keeps its text, so that parts can be run on their own.
 Part = list[str]
 
@@ -275,6 +273,15 @@ def arrival_points() -> Iterator[tuple[str, int, float, float]]:
                     yield name, slots, load, noise
 
 
+#: What becomes of the KV of a preempted request, and how a prompt is prefilled.
+MODES: dict[str, dict[str, object]] = {
+    "KV kept": {},
+    "KV dropped": {"keep_kv": False},
+    "chunks of 512": {"chunk_tokens": 512},
+}
+OPTIONS = {"KV kept": "", "KV dropped": " --drop-kv", "chunks of 512": " --chunk-tokens 512"}
+
+
 @dataclass(frozen=True)
 class Place:
     """One point at which the policies are compared under costs."""
@@ -282,68 +289,97 @@ class Place:
     trace: Path
     source: str
     model: str
-    keep: bool
+    mode: str
     slots: int
     load: float
 
     def __str__(self) -> str:
-        kept = "kept" if self.keep else "dropped"
-        return f"{self.trace.stem} {self.source}, {self.model}, KV {kept}, {self.slots}/{self.load}"
+        return f"{self.trace.stem} {self.source}, {self.model}, {self.mode}, {self.slots}/{self.load}"
 
     def plan(self, policies: Sequence[str], **more: object) -> Plan:
         """Return the replays of these policies at this point."""
         predictions = predictions_of(self.trace) if self.source == "oof" else self.source
-        model = str(COST) if self.model == "cpu" else self.model
         return plan(
-            self.trace, self.slots, self.load, predictions, policies, cost_model=model, keep_kv=self.keep, **more
+            self.trace, self.slots, self.load, predictions, policies,
+            cost_model=self.model, **MODES[self.mode], **more,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Group:
+    """Points that are replayed with the same seeds."""
+
+    models: tuple[str, ...]
+    modes: tuple[str, ...]
+    sources: tuple[str, ...]
+    points: tuple[tuple[int, float], ...]
+    seeds: int
+
+    def places(self) -> Iterator[Place]:
+        """Yield the points, the traces together."""
+        for model, mode, source, point, trace in product(
+            self.models, self.modes, self.sources, self.points, traces(REPLAYS)
+        ):
+            yield Place(trace, source, model, mode, *point)
+
+    def command(self) -> str:
+        """Return what prints the same."""
+        each = ", ".join(f"{slots}/{load}" for slots, load in self.points)
+        return (
+            f"`laps-sd simulate --trace NAME.jsonl --predictions {'|'.join(self.sources)} --cost-model "
+            f"{'|'.join(self.models)}{'|'.join(OPTIONS[mode] for mode in self.modes)} --slots S --load L --seeds "
+            f"{self.seeds} --policies …`, S/L of {each}"
         )
 
 
-def places() -> Iterator[Place]:
-    models, kept, sources = (text.split(",") for text in (ARGS.models, ARGS.kept, ARGS.sources))
-    points = [(int(slots), float(load)) for slots, load in (text.split("/") for text in ARGS.points.split(","))]
-    for model, keep, source, trace, point in product(models, kept, sources, traces(REPLAYS), points):
-        yield Place(trace, source, model, keep == "kept", *point)
+#: The whole grid would be days; every kind of point is here.
+GROUPS = (
+    Group(("gpu",), ("KV kept",), ("oof", "noise:0.77"), LAUNCH_POINTS, 3),
+    Group(("gpu-small", "gpu-large", "cpu", "unit"), ("KV kept",), ("oof",), FEW_POINTS, 2),
+    Group(("gpu",), ("KV dropped", "chunks of 512"), ("oof",), FEW_POINTS, 2),
+)
 
 
 def launches(verdicts: Verdicts) -> Part:
     """Launches that cost: every policy and every part of ours, mean and tail relative to sjf-predicted."""
-    left_out = f"; left out: {ARGS.without}" if ARGS.without else ""
     lines = [
         "## Launches that cost: mean and tail of every policy",
         "",
-        f"`laps-sd simulate --trace NAME.jsonl --predictions SOURCE --cost-model MODEL [--drop-kv] --slots S --load L "
-        f"--seeds {ARGS.seeds} --policies …` for the sources {ARGS.sources}, the models {ARGS.models} (`cpu`: "
-        f"`benchmarks/{COST.name}`) and KV {ARGS.kept}{left_out}. Mean and p99 latency divided by those of "
-        "sjf-predicted; gap: share of the way from fcfs to oracle-ride.",
+        "Mean / p99 latency divided by those of sjf-predicted. las, mlfq, gittins and the paper's preset preempt at a "
+        "loss where launches cost, and stand in the last part of this page. `cpu` is the model of "
+        f"`benchmarks/{COST.name}`; docs/simulator.md says where the others come from.",
         "",
     ]
     ours = tuple(f"laps-sd:{preset}" for preset in PARTS_OF_OURS)
-    names = [*SIMPLE, *FOREGROUND, *ours, SHORT_TAIL, "laps-sd", REFERENCE]
-    names = [name for name in names if name not in ARGS.without.split(",")]
-    for place in places():
-        found = replayed(place.plan(names))
-        base = found.policies["sjf-predicted"]
-        lines += [
-            f"### {place}",
-            "",
-            "| policy | mean | p99 | TTFT | preempted | gap |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]
-        for name, s in found.policies.items():
-            gap = "–" if s["gap_closed"] is None else f"{s['gap_closed']:.2f}"
-            lines.append(
-                f"| {name} | {mean(s) / mean(base):.3f} | {p99(s) / p99(base):.2f} | {ttft(s) / ttft(base):.2f} | "
-                f"{s['preemptions'] / found.workload['n']:.2f} | {gap} |"
-            )
-        lines.append("")
-        judge_launches(verdicts, place, found.policies)
+    names = (*SIMPLE, *ours, SHORT_TAIL, "laps-sd", REFERENCE)
+    for group in GROUPS:
+        found = {place: replayed(place.plan(names, seeds=tuple(range(group.seeds)))) for place in group.places()}
+        lines += [group.command() + ":", ""]
+        for source, model, mode in product(group.sources, group.models, group.modes):
+            here = [p for p in found if (p.source, p.model, p.mode) == (source, model, mode)]
+            lines += [f"### {source}, {model}, {mode}", "", *launch_table(here, found, names)]
+        for place, result in found.items():
+            judge_launches(verdicts, place, result.policies)
     return [*lines, *curve()]
 
 
-def ttft(s: PolicySummary) -> float:
-    assert s["ttft_s"] is not None
-    return s["ttft_s"]["mean"]
+def launch_table(places: Sequence[Place], found: dict[Place, Found], names: Sequence[str]) -> Part:
+    """One row for each policy, one column for each point; then how often ours preempts, and its standard error."""
+    lines = [
+        "| policy | " + " | ".join(f"{p.trace.stem} {p.slots}/{p.load}" for p in places) + " |",
+        "|---" + "|---:" * len(places) + "|",
+    ]
+    lines += [f"| {name} | " + " | ".join(_relative(found[p].policies, name) for p in places) + " |" for name in names]
+    ours = [found[p].policies["laps-sd"]["preemptions"] / found[p].workload["n"] for p in places]
+    gaps = [found[p].policies["laps-sd"]["gap_closed"] for p in places]
+    lines.append("| preemptions of laps-sd per request | " + " | ".join(f"{n:.3f}" for n in ours) + " |")
+    lines.append("| gap closed | " + " | ".join("–" if gap is None else f"{gap:.2f}" for gap in gaps) + " |")
+    return [*lines, ""]
+
+
+def _relative(policies: dict[str, PolicySummary], name: str) -> str:
+    s, base = policies[name], policies["sjf-predicted"]
+    return f"{mean(s) / mean(base):.3f} / {p99(s) / p99(base):.2f}"
 
 
 def judge_launches(verdicts: Verdicts, place: Place, policies: dict[str, PolicySummary]) -> None:
@@ -378,30 +414,80 @@ _TAIL_MARKS = {0.95: 0.95, 1.0: 0.88, 1.1: 0.88}
 
 def curve() -> Part:
     """The Pareto curve: mean against tail as the operator's setting grows, the other policies as points."""
+    seeds = 4
     lines = [
         "## Mean against tail",
         "",
-        f"16 slots, load 1.1, model gpu, KV kept, out-of-fold predictions, {ARGS.seeds} seeds: `laps-sd simulate … "
-        "--set tail=T`; mean / p99 relative to sjf-predicted's. The other policies are in the tables above.",
+        f"16 slots, load 1.1, model gpu, KV kept, out-of-fold predictions, {seeds} seeds: `laps-sd simulate --trace "
+        f"NAME.jsonl --predictions oof --cost-model gpu --slots 16 --load 1.1 --seeds {seeds} --set tail=T`; mean / "
+        "p99 relative to sjf-predicted's. The line is laps-sd, the points are the others.",
         "",
         "| trace | " + " | ".join(f"tail {t:g}" for t in CURVE) + " | " + " | ".join(SIMPLE) + " |",
         "|---" + "|---:" * (len(CURVE) + len(SIMPLE)) + "|",
     ]
     for trace in traces(REPLAYS):
-        place = Place(trace, "oof", "gpu", True, 16, 1.1)
-        others = replayed(place.plan(SIMPLE)).policies
-        base = others["sjf-predicted"]
-        line = [replayed(place.plan(("laps-sd",), settings=(f"tail={t}",))).policies["laps-sd"] for t in CURVE]
-        cells = [
-            f"{mean(s) / mean(base):.3f} / {p99(s) / p99(base):.2f}" for s in (*line, *(others[n] for n in SIMPLE))
-        ]
+        place, few = Place(trace, "oof", "gpu", "KV kept", 16, 1.1), tuple(range(seeds))
+        points = replayed(place.plan(SIMPLE, seeds=few)).policies
+        line = {
+            f"tail {t:g}": replayed(place.plan(("laps-sd",), settings=(f"tail={t}",), seeds=few)).policies["laps-sd"]
+            for t in CURVE
+        }
+        cells = [_relative({**points, **line}, name) for name in (*line, *SIMPLE)]
         lines.append(f"| {trace.stem} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
-PARTS = {"replay": replays, "spoiled": spoiled, "arrivals": arrivals, "cost": costly, "launches": launches}
+def spoiled_costly(verdicts: Verdicts) -> Part:
+    """Useless, adversarial and constant predictions where launches cost."""
+    lines = [
+        "## Useless, adversarial and constant predictions, with launches that cost",
+        "",
+        "As in docs/results-simulation.md with `--cost-model gpu --seeds 2`; constant: every request is predicted to "
+        "be like the middle one. las preempts at a loss there, so the better of fcfs and las is fcfs.",
+        "",
+        "| trace | slots, load | predictions | fcfs | sjf-predicted | laps-sd | / fcfs |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    policies = ("fcfs", "sjf-predicted", "laps-sd")
+    for trace, (slots, load) in product(traces(REPLAYS), ((1, 0.8), (16, 0.95), (16, 1.1))):
+        known = predictions_of(trace)
+        sources = {"shuffled": f"shuffled:{known}", "reversed": f"reversed:{known}", "constant": constant(trace)}
+        for spoil, bound in (("shuffled", 1.05), ("reversed", 1.15), ("constant", 1.05)):
+            place = plan(trace, slots, load, sources[spoil], policies, cost_model="gpu", seeds=(0, 1))
+            found = replayed(place).policies
+            ratio = mean(found["laps-sd"]) / mean(found["fcfs"])
+            cells = " | ".join(f"{mean(found[p]):.1f}" for p in policies)
+            lines.append(f"| {trace.stem} | {slots}, {load} | {spoil} | {cells} | {ratio:.3f} |")
+            verdicts.check(f"{trace.stem} {slots}/{load} {spoil}, gpu: {ratio:.3f}, at most {bound}", ratio <= bound)
+    return [*lines, ""]
+
+
+def constant(trace: Path) -> str:
+    """Predictions beside a replay that are all the middle one of the out-of-fold predictions."""
+    kept = trace.with_suffix(".constant.jsonl")
+    if not kept.exists():
+        text = Path(predictions_of(trace)).read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines()]
+        means = [Prediction.from_wire(row["prediction"]).length.mean() for row in rows]
+        middle = rows[sorted(range(len(rows)), key=means.__getitem__)[len(rows) // 2]]["prediction"]
+        same = [json.dumps({"request_id": row["request_id"], "prediction": middle}) + "\n" for row in rows]
+        write_text(kept, "".join(same))
+    return str(kept)
+
+
+PARTS = {
+    "replay": replays,
+    "spoiled": spoiled,
+    "arrivals": arrivals,
+    "cost": costly,
+    "launches": launches,
+    "spoiled-costly": spoiled_costly,
+}
 #: Which parts a document consists of: those in which launches are free, and those in which they cost.
-DOCUMENTS = {"results-simulation.md": ("replay", "spoiled", "arrivals"), "results-costs.md": ("launches", "cost")}
+DOCUMENTS = {
+    "results-simulation.md": ("replay", "spoiled", "arrivals"),
+    "results-costs.md": ("launches", "spoiled-costly", "cost"),
+}
 
 
 def main() -> None:
@@ -444,11 +530,6 @@ if __name__ == "__main__":
     parser.add_argument("--few", type=int, default=2, help="seeds of the parts other than replay")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--out", type=Path, default=DOCS, help="folder of the documents")
-    parser.add_argument("--models", default="unit,cpu,gpu", help="cost models of the part launches")
-    parser.add_argument("--kept", default="kept,dropped", help="whether KV is kept after a preemption")
-    parser.add_argument("--points", default=",".join(f"{slots}/{load}" for slots, load in LAUNCH_POINTS))
-    parser.add_argument("--without", default="", help="policies left out, those that take longest first of all")
-    parser.add_argument("--sources", default="oof,noise:0.77", help="predictions")
     parser.add_argument("--workers", type=int, default=1)
     ARGS = parser.parse_args()
     main()

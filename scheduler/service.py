@@ -142,6 +142,8 @@ COST_MODELS: dict[str, CostModel] = {
     "gpu-large": CostModel(step_s=0.02, step_s_per_request=3.5e-5, prefill_s=0.0175, prefill_s_per_token=7.1e-5),
     # Round figures of a server whose host is slow beside its GPU: what the marks of the policy were set with.
     "gpu": CostModel(step_s=0.03, prefill_s=0.02, prefill_s_per_token=5e-5),
+    # SmolLM2 135M on two CPU cores, fitted to the shipped n-gram trace; benchmarks/cost-model-cpu.json.
+    "cpu": CostModel(step_s=0.7342796018387296, prefill_s=0.7821726683884666, prefill_s_per_token=0.003110195555873925),
 }
 
 

@@ -99,13 +99,13 @@ class Settings:
         float,
         Setting(
             "How much of the mean is spent on the tail: perceived service shrinks by the factor e in the time that the "
-            "queue takes to drain, divided by this. 0: the least mean; 0.1: a much shorter tail for some percent of "
+            "queue takes to drain, divided by this. 0: the least mean; 0.12: a much shorter tail for some percent of "
             "the mean; 100: first come, first served. "
             "It counts with several slots, where a prefill launch costs something.",
             low=0,
             high=1_000_000,
         ),
-    ] = 0.02
+    ] = 0.01
     batch_delay: Annotated[
         float,
         Setting(
@@ -340,5 +340,5 @@ PRESETS: dict[str, dict[str, Any]] = {
     "no-boost": {"tail": 0.0},
     "no-weighing": {"weigh_acceptance": False},
     # Not an ablation: the operator's choice of a short tail.
-    "tail": {"tail": 0.1},
+    "tail": {"tail": 0.12},
 }

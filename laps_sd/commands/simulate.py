@@ -67,7 +67,7 @@ def simulate(
         typer.Option(
             "--cost-model",
             help="JSON file of --fit-cost-model; unit: a step costs 1, all else 0; gpu-small, gpu-large, gpu: from "
-            "published figures (docs/simulator.md).",
+            "published figures; cpu: fitted to the built-in trace (docs/simulator.md).",
         ),
     ] = "unit",
     predictions: Annotated[

@@ -18,6 +18,9 @@ from laps_sd.scheduler.simulator.study import CDF_QUANTILES, mean_slowdowns
 if TYPE_CHECKING:
     from laps_sd.simulation.run import Results
 
+#: laps-sd with an ever shorter tail.
+TAIL_LINE = ("laps-sd:no-boost", "laps-sd", "laps-sd:tail")
+
 
 def write_report(path: Path, results: Results) -> Path:
     """Write the report of a simulation."""
@@ -37,6 +40,11 @@ def write_report(path: Path, results: Results) -> Path:
         page.note(finding)
     page.heading("Latency")
     page.figure(_latency_cdf(results), "Share of requests that are done within so many seconds.")
+    page.figure(
+        _mean_against_tail(results),
+        "Mean against p99 latency: the nearer to the lower left, the better. The line is laps-sd as `tail` grows: "
+        "no-boost, the default, and the preset tail; it is drawn with --ablation.",
+    )
     if results.sweep:
         page.figure(_against_load(results), "Mean latency at further loads.")
     page.figure(_slowdown(results), "Mean slowdown (latency over service on an idle machine) by output length.")
@@ -78,6 +86,17 @@ def _latency_cdf(results: Results) -> Figure:
         seconds = np.mean([t.latency_quantiles for t in results.trials[name]], axis=0)
         figure.add_trace(Scatter(x=seconds.round(4).tolist(), y=CDF_QUANTILES.tolist(), name=name, mode="lines"))
     return _layout(figure, "latency (s)", "share of requests", log_x=True)
+
+
+def _mean_against_tail(results: Results) -> Figure:
+    figure = Figure()
+    ours = [results.ablation[name] for name in TAIL_LINE if name in results.ablation]
+    if ours:
+        line = Scatter(x=[_mean(s) for s in ours], y=[_p99(s) for s in ours], mode="lines", name="laps-sd, tail grows")
+        figure.add_trace(line.update(line={"dash": "dot"}))
+    for name, s in {**results.ablation, **results.policies}.items():
+        figure.add_trace(Scatter(x=[_mean(s)], y=[_p99(s)], name=name, mode="markers", marker={"size": 9}))
+    return _layout(figure, "mean latency (s)", "p99 latency (s)", log_x=True, log_y=True)
 
 
 def _against_load(results: Results) -> Figure:
@@ -131,6 +150,11 @@ def _ablation(ablation: Mapping[str, PolicySummary]) -> Figure:
     means: Sequence[float | None] = [_mean(s) for s in ablation.values()]
     ratios = [None if m is None or not whole else m / whole for m in means]
     return _layout(Figure(Bar(x=list(ablation), y=ratios)), "", "mean latency / laps-sd")
+
+
+def _p99(summary: PolicySummary) -> float | None:
+    latency = summary["latency_s"]
+    return None if latency is None else latency["p99"]
 
 
 def _mean(summary: PolicySummary) -> float | None:

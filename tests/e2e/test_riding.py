@@ -1,0 +1,86 @@
+"""Swaps that ride in prefills, by the settings that everybody gets, on real servers."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from laps_sd.serving.cpu.model import draft_model
+from laps_sd.serving.process.server import SglangServer
+from laps_sd.serving.process.speculation import speculation_args
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
+def asked_of(prompt: int, tokens: int) -> dict[str, Any]:
+    """A request that produces exactly so many tokens, and whose client says so."""
+    sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
+    hint = {"laps_sd": {"expected_output_tokens": tokens}}
+    return {"text": f"Question {prompt}: what is a river?", "sampling_params": {**sampling, "custom_params": hint}}
+
+
+def answers_of_a_burst(url: str, long: list[dict[str, Any]], short: list[dict[str, Any]]) -> list[list[int]]:
+    """Ask all the long ones at once, and the short ones when the first of those that run has produced a little."""
+    with ThreadPoolExecutor(len(long) + len(short)) as pool, httpx.Client(timeout=1200, trust_env=False) as client:
+
+        def answer(body: dict[str, Any]) -> list[int]:
+            response = client.post(url + "/generate", json=body)
+            response.raise_for_status()
+            ids: list[int] = response.json()["output_ids"]
+            return ids
+
+        ids: list[int] = []
+        late = None
+        with client.stream("POST", url + "/generate", json={**long[0], "stream": True}) as stream:
+            others = [pool.submit(answer, body) for body in long[1:]]
+            for line in stream.iter_lines():
+                if not line.startswith("data:") or "[DONE]" in line:
+                    continue
+                event = json.loads(line[5:])
+                ids = event["output_ids"]
+                if late is None and event["meta_info"]["completion_tokens"] >= 8:
+                    late = [pool.submit(answer, body) for body in short]
+        assert late is not None
+        return [ids, *(each.result() for each in [*others, *late])]
+
+
+def test_swaps_ride_in_prefills_by_default_and_change_no_token(
+    server_factory: Callable[..., SglangServer], tmp_path: Path
+) -> None:
+    """A burst of the demo's size with short late ones: of the policy's settings none is changed."""
+    common = [*speculation_args("ngram"), "--max-running-requests", "4", "--enable-metrics"]
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"unpredicted": True}))
+    model = draft_model(8)
+    # Some end while the others still run: their slots are filled by a prefill in which swaps can ride.
+    long = [asked_of(i, 96 if i % 4 else 48) for i in range(16)]
+    short = [asked_of(i, 4 + i % 5) for i in range(16, 32)]
+    reference = answers_of_a_burst(server_factory(common, model=model).url, long, short)
+    server = server_factory([*common, "--schedule-policy", "laps-sd", "--laps-sd-config", str(config)], model=model)
+    assert answers_of_a_burst(server.url, long, short) == reference
+    assert preempted(server, "slots") > 0
+    wait_idle(server)
+
+
+def preempted(server: SglangServer, reason: str) -> float:
+    """Requests that lost their slot for this reason, from our metrics."""
+    text = httpx.get(server.url + "/metrics", timeout=60, trust_env=False).text
+    found = re.findall(rf'laps_sd_preemptions_total{{reason="{reason}"}} (\S+)', text)
+    return sum(map(float, found))
+
+
+def wait_idle(server: SglangServer) -> None:
+    """Return once nothing runs or waits: only then SGLang flushes its cache, and an idle one dies of a KV leak."""
+    for _ in range(1200):
+        if httpx.post(server.url + "/flush_cache", timeout=60, trust_env=False).status_code == 200:
+            server.raise_if_dead()
+            return
+        time.sleep(0.5)
+    raise AssertionError("requests are stuck")
