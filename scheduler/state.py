@@ -53,6 +53,8 @@ class RequestState:
         Round in which it (last) began to wait.
     batch : bool
         Its client is in no hurry.
+    predicted : Prediction, optional
+        The prediction at arrival, by which predictions are judged; ``prediction`` may be refined while it runs.
     born : float
         When it arrived, as an order counts that looks at waiting.
     queue : int
@@ -87,6 +89,7 @@ class RequestState:
     running: bool = False
     waiting_since: int = 0
     batch: bool = False
+    predicted: Prediction | None = None
     born: float = 0.0
     queue: int = 0
     perceived_service: float = 0.0
@@ -189,6 +192,7 @@ def new_request(
         prompt_tokens=prompt_tokens,
         posterior=make_posterior(mean, strength, settings.posterior, max_correct_drafts),
         prediction=prediction,
+        predicted=prediction,
         hinted=hinted,
         batch=batch,
         max_new_tokens=max_new_tokens,

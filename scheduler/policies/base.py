@@ -103,6 +103,10 @@ class Policy:
         """One verify step of the request accepted ``k`` of ``n`` drafts and emitted ``tokens``."""
         state.on_step(k, n, tokens)
 
+    def on_refined(self, state: RequestState) -> None:
+        """Its ``prediction`` was replaced by a better one, of the whole output as before, while it runs or waits."""
+        self.place(state)
+
     def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
         """The request lost its slot; the KV entries of ``cached_tokens`` of its context remain."""
         state.on_preempt(cached_tokens, self.now)

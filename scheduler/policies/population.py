@@ -111,7 +111,7 @@ class Population:
         self.observe_departure(state)
         self._ended[state.risk_bucket] += 1
         self._compare(state, state.steps)
-        prediction = state.prediction
+        prediction = state.predicted
         if prediction is not None and state.predicted_steps > 0 and state.steps > 0:
             length = prediction.length.mean(0, state.max_new_tokens)
             self.acceptance.observe(length, prediction.accept_length, state.steps)
@@ -126,8 +126,8 @@ class Population:
         would agree by the limit alone, and limits that differ would pass for skill.
         """
         self.observe_departure(state)
-        if state.prediction is not None and state.generated > 0:
-            g, curve = state.generated, state.prediction.length
+        if state.predicted is not None and state.generated > 0:
+            g, curve = state.generated, state.predicted.length
             own, common = self.trust * curve.survive(g), (1 - self.trust) * self.lengths.survive(g)
             if curve.survive(g) < _EVEN:
                 weight = own / (own + common) if own + common > 0 else 0.0

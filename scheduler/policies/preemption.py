@@ -55,7 +55,10 @@ class GainAgainstBill:
             Computes a request's queue anew: it has run since.
         """
         considered = islice(running, self._settings.victims_considered)
-        affordable = (state for state in considered if self._affordable(state, candidate))
+        most = self._most_gained()
+        if most <= self._least_bill():  # as mostly with many slots: nobody of the candidate's priority is worth it
+            most = 0.0
+        affordable = (state for state in considered if self._affordable(state, candidate, most))
         for state in islice(affordable, self._settings.victims_estimated):
             if state.priority != candidate.priority:
                 yield state
@@ -64,18 +67,20 @@ class GainAgainstBill:
             if candidate.key[0] <= state.key[0] and self._improves(candidate, state):
                 yield state
 
-    def _affordable(self, state: RequestState, candidate: RequestState) -> bool:
-        """Whether it may be preempted at all, and more can be gained than bringing it back will cost.
+    def _affordable(self, state: RequestState, candidate: RequestState, most: float) -> bool:
+        """Whether it may be preempted at all, and bringing it back costs less than ``most``, what can be gained.
 
         Client priority goes before the rest; overdue requests keep their slots, from a higher priority where the
         settings say so.
         """
+        if most == 0 and state.priority == candidate.priority:
+            return False
         if not self._may_lose_slot(state):
             return False
         if state.priority != candidate.priority:
             kept = state.overdue and self._settings.patience_before_priority
             return state.priority < candidate.priority and not kept
-        return not state.overdue and self._bill(state) < self._most_gained()
+        return not state.overdue and self._bill(state) < most
 
     def _may_lose_slot(self, state: RequestState) -> bool:
         """Not who could not go on where it was, who ends anyway, or who lost its slot often enough.
@@ -119,6 +124,12 @@ class GainAgainstBill:
             stall = prefill.stall(state.context_tokens)
         return self._settings.recompute_weight * stall * (prefill.slots + len(self._waiting))
 
+    def _least_bill(self) -> float:
+        """Return what no victim costs less than."""
+        prefill = self._policy.prefill
+        fixed = prefill.per_token if self._rides() else prefill.stall(0)
+        return self._settings.recompute_weight * fixed * (prefill.slots + len(self._waiting))
+
     def _most_gained(self) -> float:
         """Verify steps that all requests together gain at most.
 
@@ -140,4 +151,7 @@ class LowerQueue(GainAgainstBill):
         return state.queue
 
     def _bill(self, state: RequestState) -> float:
+        return 0.0
+
+    def _least_bill(self) -> float:
         return 0.0

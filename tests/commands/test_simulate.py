@@ -14,8 +14,11 @@ from laps_sd.cli import run
 from laps_sd.data import RequestRecord, builtin_trace, read_records, write_records
 from laps_sd.predictors import fit_bundle
 from laps_sd.predictors.acceptance.predictor import PromptAcceptance
+from laps_sd.report.simulation import TAIL_LINE
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.prediction import Prediction
+from laps_sd.scheduler.service import COST_MODELS
+from laps_sd.scheduler.settings import PRESETS, Settings
 from laps_sd.scheduler.survival import SurvivalCurve
 
 Simulate = Callable[..., dict[str, Any]]
@@ -165,8 +168,40 @@ def test_the_report_is_one_file_with_the_honest_part(simulate: Simulate, tmp_pat
     report = tmp_path / "report.html"
     simulate("--predictions", "noise:0.5", "--slots", "1", "--load", "0.9", "--seeds", "1", "--report", str(report))
     html = report.read_text(encoding="utf-8")
-    for part in ("Where nothing is gained", "Latency", "Queue", "What each part of laps-sd adds", "laps-sd:paper"):
+    for part in (
+        "Where nothing is gained",
+        "Latency",
+        "Queue",
+        "What each part of laps-sd adds",
+        "laps-sd:paper",
+        "tail grows",
+    ):
         assert part in html
+
+
+def test_the_curve_of_the_report_goes_from_the_least_mean_to_the_shortest_tail(tmp_path: Path) -> None:
+    assert [PRESETS.get(name.partition(":")[2], {}).get("tail", Settings().tail) for name in TAIL_LINE] == sorted(
+        {0.0, Settings().tail, PRESETS["tail"]["tail"]}
+    )
+
+
+def test_cost_models_are_known_by_name(simulate: Simulate) -> None:
+    shipped = Path(__file__).parents[2] / "benchmarks" / "cost-model-cpu.json"
+    options = ("--predictions", "none", "--policies", "fcfs", "--seeds", "1", "--sweep", "none")
+    means = {}
+    for name in ("cpu", str(shipped), *COST_MODELS):
+        means[name] = simulate(*options, "--cost-model", name)["policies"]["fcfs"]["latency_s"]["mean"]
+    assert means["cpu"] == means[str(shipped)]
+    assert means["gpu-small"] < means["gpu-large"] < means["gpu"] < means["cpu"]
+
+
+def test_what_a_preempted_request_keeps_and_the_size_of_a_chunk_cost(simulate: Simulate) -> None:
+    options = ("--predictions", "noise:0.3", "--slots", "4", "--load", "1.1", "--cost-model", "gpu")
+    kept = simulate(*options, "--policies", "las")["policies"]["las"]["latency_s"]["mean"]
+    assert simulate(*options, "--policies", "las", "--drop-kv")["policies"]["las"]["latency_s"]["mean"] > kept
+    whole = simulate(*options, "--policies", "fcfs")["policies"]["fcfs"]["latency_s"]["mean"]
+    chunked = simulate(*options, "--policies", "fcfs", "--chunk-tokens", "8")["policies"]["fcfs"]["latency_s"]["mean"]
+    assert chunked > whole
 
 
 def test_a_setting_changes_what_laps_sd_does(simulate: Simulate) -> None:
