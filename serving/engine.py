@@ -110,6 +110,7 @@ class FinishReason(TypedDict, total=False):
 
     type: str
     message: str
+    status_code: int | None
 
 
 class MetaInfo(TypedDict, total=False):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from time import perf_counter
 from typing import Literal, cast
 
@@ -213,6 +214,8 @@ class TokenizerSide:
         request = ours.request or PromptRequest(prompt="")
         if measured.get("max_new_tokens", request.max_new_tokens) == 0:
             return  # a warm-up, or nothing asked for: not an answer
+        if finish_reason.get("status_code") == HTTPStatus.BAD_REQUEST:
+            return  # refused (a grammar that does not compile): SGLang ends it with a prompt and an answer of one token
         record = finished_record(
             meta,
             request,

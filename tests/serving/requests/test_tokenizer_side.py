@@ -293,6 +293,17 @@ def test_what_had_no_token_to_produce_is_not_recorded(prediction: Any, tmp_path:
     assert [record.finish_reason for record in read_records(path)] == ["stop"]
 
 
+def test_what_sglang_refused_is_not_recorded_and_what_was_aborted_is(prediction: Any, tmp_path: Path) -> None:
+    """A refusal that the scheduler finds reaches us with a prompt of one token, whatever the prompt was."""
+    path = tmp_path / "trace.jsonl"
+    side = make(Bundle(prediction(40)), record={"path": str(path)})
+    for i, status in enumerate((400, None, 500)):
+        meta = {"id": f"r{i}", "prompt_tokens": 1, "completion_tokens": 1}
+        side.on_finished(meta, arrive(side)[1], {**FIELDS}, {"type": "abort", "message": "m", "status_code": status})
+    side.close()
+    assert [record.request_id for record in read_records(path)] == ["r1", "r2"]
+
+
 def test_a_record_that_cannot_be_made_fails_no_answer(prediction: Any, tmp_path: Path) -> None:
     counts = Counts()
     side = make(Bundle(prediction(40)), counts, record={"path": str(tmp_path / "trace.jsonl")})
