@@ -1,5 +1,7 @@
 """Penalties of a resumed answer are what they would be had the request kept its slot, by SGLang's own counting."""
 
+import inspect
+import re
 from array import array
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -116,3 +118,10 @@ def test_all_penalties_that_sglang_has_are_known(sglang: ModuleType) -> None:
 
     kinds = [kind for kind in vars(penaltylib).values() if isinstance(kind, type)]
     assert set(FEEDS) == {kind for kind in kinds if issubclass(kind, _BatchedPenalizer)}
+
+
+def test_sglang_applies_penalties_in_the_order_of_a_set(sglang: ModuleType) -> None:
+    """When this fails it is mended: say so in docs/serving.md, and mix penalties in benchmarks/soak_questions.py."""
+    from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+
+    assert re.search(r"penalizers=\{\s*penaltylib\.", inspect.getsource(SamplingBatchInfo.from_schedule_batch))
