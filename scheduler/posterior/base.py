@@ -5,6 +5,14 @@ from __future__ import annotations
 from math import sqrt
 from typing import Protocol, Self
 
+from laps_sd.scheduler.posterior.change_points import (
+    BLOCK,
+    BLOCKS,
+    NOTHING,
+    Change,
+    block_of,
+    possible_changes,
+)
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.posterior.truncated_geometric import half_width
 
@@ -12,10 +20,11 @@ from laps_sd.scheduler.posterior.truncated_geometric import half_width
 # public runs and on requests spliced from two (`benchmarks/bench_posterior.py`).
 _RECENT = 0.97  # weight of a step relative to the next one: the last thirty, about
 _ENOUGH = 4.0  # discounted steps from which their mean says anything
-_DOUBTFUL = 2.5**2  # squared distance, in squared scales, from which intervals take the distance in
+_DOUBTFUL = 2.5**2  # squared distance, in squared scales, from which the own interval takes the distance in
 _SURPRISING = 3.0**2  # and from which what was believed before is given up step by step,
 _AT_EASE = 1.0  # until belief and last steps agree so well
 _GIVEN_UP = 0.8  # share of the prior and of earlier steps that stays at each of these steps
+_STEADY = 0.95  # share of the drift, which was fitted with changes in it, that is left where these are weighed apart
 
 
 class AcceptancePosterior(Protocol):
@@ -67,29 +76,36 @@ class PosteriorBase:
     """What follows from a mean, the squared scale of the belief about it and the variance between steps.
 
     Belief follows a change: discounting alone forgets steps but never the prior, which may be worth more steps than a
-    discounted sum can ever hold. When the mean of the last steps is too far from the belief to be chance, intervals
-    widen to reach it, and prior and earlier steps lose weight until both agree again.
+    discounted sum can ever hold. When the mean of the last steps is too far from the belief to be chance, the own
+    interval widens to reach it, and prior and earlier steps lose weight until both agree again. What is predicted of
+    the rest need not wait for that: it averages over the changes that may have happened, each with its chance.
 
     Intervals are those of a Student t with 4 degrees of freedom: on all five public runs the rest of a few requests
     is far from what any normal would allow (text that turns into a list, a loop, a copy of the prompt).
     """
 
     __slots__ = (
-        "_changing", "_discount", "_doubt", "_drafts", "_drift", "_most",
-        "_recent_squares", "_recent_tokens", "_recent_weight", "_steps",
+        "_before", "_block_steps", "_block_tokens", "_blocks", "_changing", "_discount", "_doubt", "_drafts", "_drift",
+        "_expected", "_most", "_recent_squares", "_recent_tokens", "_recent_weight", "_steps", "_worth",
     )  # fmt: skip
 
     _steps: int  # verify steps seen
     _drafts: int | None  # drafts of the last step; before the first: the most a step may accept, if known
     _most: int | None  # most drafts that any step proposed: no mean above it plus one
 
-    def __init__(self, settings: PosteriorSettings, max_correct_drafts: int | None) -> None:
+    def __init__(
+        self, prior_mean: float, strength: float, settings: PosteriorSettings, max_correct_drafts: int | None
+    ) -> None:
+        self._expected, self._worth = prior_mean, strength
         self._discount = settings.discount
         self._drift = settings.drift
         self._steps = 0
         self._drafts = self._most = max_correct_drafts
         self._recent_tokens = self._recent_squares = self._recent_weight = 0.0  # discounted sums over the last steps
         self._changing = False  # whether what was believed before is being given up
+        self._blocks: list[float] = []  # tokens of the last whole blocks of steps
+        self._block_tokens, self._block_steps = 0.0, 0  # of the block that is not whole yet
+        self._before = NOTHING  # the steps before these blocks
         self._doubt = 0.0  # squared distance between belief and last steps beyond what is chance (tokens²)
 
     @property
@@ -125,15 +141,37 @@ class PosteriorBase:
 
     def interval(self, level: float = 0.8) -> tuple[float, float]:
         """Return the central interval of the mean; see `AcceptancePosterior.interval`."""
-        return self._around_mean(half_width(level) * sqrt(self.variance() + self._doubt))
+        mean = self.mean()
+        return self._within(mean, mean, half_width(level) * sqrt(self.variance() + self._doubt))
 
     def predictive_interval(self, level: float, remaining_steps: float) -> tuple[float, float]:
         """Return the interval of the rest's mean; see `AcceptancePosterior.predictive_interval`."""
         if not remaining_steps > 0:
             raise ValueError(f"remaining_steps must be positive, got {remaining_steps}")
-        drift = self._drift * (self.mean() - 1.0)
-        spread = self.variance() + self._doubt + self._step_variance() / max(remaining_steps, 1.0) + drift * drift
-        return self._around_mean(half_width(level) * sqrt(spread))
+        mean, noise = self.mean(), self._step_variance()
+        rest, drift = noise / max(remaining_steps, 1.0), self._drift
+        changes = self._changes(noise)
+        if not changes:
+            drift *= mean - 1.0
+            return self._within(mean, mean, half_width(level) * sqrt(self.variance() + rest + drift * drift))
+        drift *= _STEADY
+        same = 1.0 - sum(change.chance for change in changes)
+        center = same * mean + sum(change.chance * change.mean for change in changes)
+        # Variance of a mixture: that of each part, and of their means.
+        spread = same * (self.variance() + (drift * (mean - 1.0)) ** 2 + (mean - center) ** 2)
+        for change in changes:
+            own = noise / change.steps + (drift * (change.mean - 1.0)) ** 2
+            spread += change.chance * (own + (change.mean - center) ** 2)
+        return self._within(mean, center, half_width(level) * sqrt(spread + rest))
+
+    def _changes(self, noise: float) -> list[Change]:
+        """Return the changes that may have happened in the last blocks of steps."""
+        if not self._blocks:
+            return []
+        recent = self._recent_tokens / self._recent_weight
+        seen = max(self._recent_squares / self._recent_weight - recent * recent, 0.0)
+        current = block_of(self._block_steps, self._block_tokens)
+        return possible_changes(self._before, self._blocks, current, self._expected, self._worth, (noise + seen) / 2.0)
 
     def relative_width(self, level: float = 0.8) -> float:
         """Return the width of the interval over the mean; see `AcceptancePosterior.relative_width`."""
@@ -152,12 +190,12 @@ class PosteriorBase:
             setattr(twin, name, value.copy() if isinstance(value, list) else value)
         return twin
 
-    def _around_mean(self, width: float) -> tuple[float, float]:
-        mean = self.mean()
-        high = mean + width
+    def _within(self, mean: float, center: float, width: float) -> tuple[float, float]:
+        """Return the interval around ``center`` within what a step can emit; ``mean`` is in it in any case."""
+        high = center + width
         if self._most is not None:
             high = min(high, self._most + 1.0)
-        return max(1.0, mean - width), max(high, mean)
+        return max(1.0, min(center - width, mean)), max(high, mean)
 
     def _count_step(self, k: int, n: int) -> None:
         if not 0 <= k <= n:
@@ -165,6 +203,8 @@ class PosteriorBase:
         self._steps += 1
         if n != self._drafts:  # another draft length: what steps emitted before says nothing about a change
             self._recent_tokens = self._recent_squares = self._recent_weight = 0.0
+            self._blocks, self._before = [], NOTHING
+            self._block_tokens, self._block_steps = 0.0, 0
         self._drafts = n
         if self._most is None or n > self._most:
             self._most = n
@@ -175,6 +215,10 @@ class PosteriorBase:
         self._recent_tokens = self._recent_tokens * _RECENT + tokens
         self._recent_squares = self._recent_squares * _RECENT + tokens * tokens
         self._recent_weight = weight = self._recent_weight * _RECENT + 1.0
+        self._block_tokens += tokens
+        self._block_steps += 1
+        if self._block_steps == BLOCK:
+            self._close_block()
         if weight < _ENOUGH:
             return
         recent = self._recent_tokens / weight
@@ -189,3 +233,9 @@ class PosteriorBase:
             self._keep(_GIVEN_UP)
         else:
             self._changing = False
+
+    def _close_block(self) -> None:
+        self._blocks.append(self._block_tokens)
+        self._block_tokens, self._block_steps = 0.0, 0
+        if len(self._blocks) > BLOCKS:
+            self._before = self._before.joined(block_of(BLOCK, self._blocks.pop(0)))

@@ -20,7 +20,7 @@ class TruncatedGeometricPosterior(PosteriorBase):
     def __init__(
         self, prior_mean: float, strength: float, settings: PosteriorSettings, max_correct_drafts: int
     ) -> None:
-        super().__init__(settings, max_correct_drafts)
+        super().__init__(prior_mean, strength, settings, max_correct_drafts)
         self._temper = settings.temper
         self._prior_a, self._prior_b = _prior_shape(prior_mean, strength * settings.temper, max_correct_drafts)
         self._a = 0.0  # discounted, tempered accepted drafts

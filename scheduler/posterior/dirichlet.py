@@ -15,7 +15,7 @@ class DirichletPosterior(PosteriorBase):
     def __init__(
         self, prior_mean: float, strength: float, settings: PosteriorSettings, max_correct_drafts: int
     ) -> None:
-        super().__init__(settings, max_correct_drafts)
+        super().__init__(prior_mean, strength, settings, max_correct_drafts)
         n = max_correct_drafts
         alpha = acceptance_rate(prior_mean, n)
         law = [alpha**k * (1.0 - alpha) for k in range(n)] + [alpha**n]

@@ -31,13 +31,12 @@ class ShrunkenMeanPosterior(PosteriorBase):
         See :func:`laps_sd.scheduler.posterior.factory.make_posterior`.
     """
 
-    __slots__ = ("_dispersion", "_prior", "_proposed", "_strength", "_tokens", "_unit_variance", "_weight")
+    __slots__ = ("_dispersion", "_proposed", "_strength", "_tokens", "_unit_variance", "_weight")
 
     def __init__(
         self, prior_mean: float, strength: float, settings: PosteriorSettings, max_correct_drafts: int | None = None
     ) -> None:
-        super().__init__(settings, max_correct_drafts)
-        self._prior = prior_mean
+        super().__init__(prior_mean, strength, settings, max_correct_drafts)
         self._strength = strength
         # Solving for α costs more than the rest of a new request's state together, and a thousandth of a token is far
         # below what a prior can know: priors share their variances.
@@ -66,7 +65,7 @@ class ShrunkenMeanPosterior(PosteriorBase):
 
     def mean(self, n: int | None = None) -> float:
         """Return the expected tokens per step; see `AcceptancePosterior.mean`."""
-        mean = (self._strength * self._prior + self._tokens) / (self._strength + self._weight)
+        mean = (self._strength * self._expected + self._tokens) / (self._strength + self._weight)
         if n is None:
             return mean
         seen = round(self._proposed / self._weight) if self._weight > 0.0 else self._drafts

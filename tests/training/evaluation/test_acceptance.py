@@ -136,7 +136,7 @@ def test_a_plain_beta_claims_too_much_when_acceptance_drifts():
     sure = [AcceptancePrior(p.mean, 64.0, plain, N, p.unseeded_mean, 8.0) for p in priors]
     figures = evaluate_acceptance(records, sure)
     assert figures is not None
-    assert figures["coverage_80"]["32"] < 0.72
+    assert figures["coverage_80"]["8"] < 0.72  # later on, that acceptance may have changed is taken in
 
 
 def test_the_better_the_prior_the_more_steps_it_is_worth():
@@ -158,8 +158,9 @@ def test_unordered_steps_fit_the_strength_alone():
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])
-def test_the_fit_uses_the_schedulers_own_formulas(discount):
-    """What is fitted for many requests at once is what the posterior computes step by step, while nothing changes."""
+def test_the_fit_uses_the_schedulers_own_formulas(discount, monkeypatch):
+    """What is fitted for many requests at once is what the posterior computes by steps, where nothing can change."""
+    monkeypatch.setattr("laps_sd.scheduler.posterior.base.possible_changes", lambda *_: [])
     priors = drifting(6, 6)[1]
     settings = PosteriorSettings(discount=discount, dispersion=0.6, drift=0.3)
     means = np.round([p.mean for p in priors], 3)  # priors share the variances of thousandths
