@@ -141,7 +141,9 @@ RUNS_WITH = (
         "works",
         f"{_HERE}::test_two_ranks_go_back_to_fcfs_together_when_the_policy_fails",
     ),
-    RunsWith("`--max-queued-requests`", "works", f"{_HERE}::test_two_ranks_preempt_alike"),
+    RunsWith(
+        "`--max-queued-requests`", "works", f"{_HERE}::test_a_full_queue_refuses_new_requests_and_no_preempted_one"
+    ),
     RunsWith("`--schedule-low-priority-values-first`", "works", f"{_HERE}::test_two_ranks_preempt_alike"),
     RunsWith("beam search", "works", f"{_HERE}::test_beams_run_beside_others_and_lose_no_slot"),
     RunsWith("plain decoding with overlap scheduling", "works", f"{_SLOW}::{_MATRIX}"),

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ SLOTS = ["--max-running-requests", "3", "--enable-metrics"]
 #: SGLang on a CPU gives each rank its cores.
 CORES = {"SGLANG_CPU_OMP_THREADS_BIND": "0|0"}
 LONG, SHORT = 40, 5
+LONG_ONES = 6
 
 FAULTY = '''
 from laps_sd.scheduler.policies.laps_sd import LapsSd
@@ -80,21 +82,38 @@ def laps(tmp_path: Path, **config: Any) -> list[str]:
     return ["--schedule-policy", "laps-sd", "--laps-sd-config", str(file)]
 
 
-def ask(url: str, i: int, **more: Any) -> Any:
-    tokens = LONG if i < 6 else SHORT
+def request(i: int, **more: Any) -> dict[str, Any]:
+    """The body of request ``i``: the first ones are long, the others short."""
+    tokens = LONG if i < LONG_ONES else SHORT
     hints = {"laps_sd": {"expected_output_tokens": tokens}}
     sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True, "custom_params": hints}
-    body = {"text": f"Question {i}: " + "word " * (3 + i), "sampling_params": sampling, **more}
-    if i >= 6:
-        time.sleep(1.0 + 0.1 * i)  # the long ones run by now
-    answer = httpx.post(url + "/generate", json=body, timeout=900, trust_env=False)
-    answer.raise_for_status()
-    return answer.json()
+    return {"text": f"Question {i}: " + "word " * (3 + i), "sampling_params": sampling, **more}
+
+
+def ask(url: str, i: int, *, on_token: Callable[[], None] = lambda: None, **more: Any) -> Any:
+    """Return the answer to request ``i``; ``on_token`` is called while it is produced."""
+    body, last = request(i, stream=True, **more), ""
+    with httpx.stream("POST", url + "/generate", json=body, timeout=900, trust_env=False) as answer:
+        answer.raise_for_status()
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                on_token()
+                last = line
+    return json.loads(last.removeprefix("data: "))
 
 
 def burst(url: str, count: int = 20, **more: Any) -> list[Any]:
+    """Return the answers to long requests, and to short ones that come once a long one runs."""
+    running = threading.Event()
+
+    def one(i: int) -> Any:
+        if i >= LONG_ONES:
+            assert running.wait(600)
+            time.sleep(0.02 * (i - LONG_ONES))
+        return ask(url, i, on_token=running.set, **more)
+
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(lambda i: ask(url, i, **more), range(count)))
+        return list(pool.map(one, range(count)))
 
 
 def tokens_of(answers: list[Any]) -> list[Any]:
@@ -121,12 +140,28 @@ def reference(two_ranks: Callable[..., SglangServer]) -> list[Any]:
 
 
 def test_two_ranks_preempt_alike(two_ranks: Callable[..., SglangServer], reference: list[Any], tmp_path: Path) -> None:
-    """With a bound on the queue and lower priorities first, none of which may touch a preempted request."""
-    options = ["--max-queued-requests", "32", "--schedule-low-priority-values-first"]
-    server = two_ranks(*laps(tmp_path, hints={"priority": True}), *options)
+    server = two_ranks(*laps(tmp_path, hints={"priority": True}), "--schedule-low-priority-values-first")
     assert tokens_of(burst(server.url)) == reference
     assert (metric(server.url, "laps_sd_preemptions_total") or 0) > 0
     assert ask(server.url, 7, priority=-3)["meta_info"]["laps_sd"]["priority"] == 3, "lower values go first"
+
+
+def test_a_full_queue_refuses_new_requests_and_no_preempted_one(
+    two_ranks: Callable[..., SglangServer], reference: list[Any], tmp_path: Path
+) -> None:
+    server = two_ranks(*laps(tmp_path), "--max-queued-requests", "2")
+    running = [threading.Event() for _ in range(3)]
+
+    def short(i: int) -> httpx.Response:
+        return httpx.post(server.url + "/generate", json=request(i), timeout=900, trust_env=False)
+
+    with ThreadPoolExecutor(20) as pool:
+        long_ones = [pool.submit(ask, server.url, i, on_token=event.set) for i, event in enumerate(running)]
+        assert all(event.wait(600) for event in running)
+        statuses = [answer.status_code for answer in pool.map(short, range(LONG_ONES, 20))]
+    assert set(statuses) == {200, 503}
+    assert (metric(server.url, "laps_sd_preemptions_total") or 0) > 0
+    assert tokens_of([answer.result() for answer in long_ones]) == reference[:3]
 
 
 def test_two_ranks_go_back_to_fcfs_together_when_the_policy_fails(
@@ -198,5 +233,5 @@ def test_beams_run_beside_others_and_lose_no_slot(
         answer = beams.result()
     assert answer.status_code == 200, answer.text
     assert len(json.dumps(answer.json())) > 0
-    assert all(len(tokens) == (LONG if i < 6 else SHORT) for i, tokens in enumerate(tokens_of(answers)))
+    assert all(len(tokens) == (LONG if i < LONG_ONES else SHORT) for i, tokens in enumerate(tokens_of(answers)))
     server.raise_if_dead()
