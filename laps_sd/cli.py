@@ -32,6 +32,7 @@ VERBS = (
     "collect",
     "train",
     "evaluate",
+    "promote",
     "predict",
     "simulate",
     "bench",

@@ -1,4 +1,4 @@
-"""A bundle as an MLflow model: signature, input example, loader module, registration."""
+"""A bundle as an MLflow model: signature, input example, loader module."""
 
 from __future__ import annotations
 
@@ -39,13 +39,6 @@ def log_model(mlflow: Any, bundle: PredictorBundle, example: RequestRecord) -> s
             pip_requirements=[f"laps-sd=={laps_sd.__version__}"],
         )
     return str(info.model_uri)
-
-
-def register_model(mlflow: Any, uri: str, name: str, alias: str) -> str:
-    """Make the logged model the newest version of ``name``, give it the alias, and return ``models:/NAME@ALIAS``."""
-    version = mlflow.register_model(uri, name).version
-    mlflow.MlflowClient().set_registered_model_alias(name, alias, str(version))
-    return f"models:/{name}@{alias}"
 
 
 def _signature(mlflow: Any) -> Any:

@@ -15,7 +15,15 @@ from urllib.parse import unquote, urlsplit
 from laps_sd.errors import InputError, WorkError
 from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.store import MANIFEST
-from laps_sd.training.tracking import first_line, mlflow_module, network_words, store_uri, tracking, without_password
+from laps_sd.training.tracking import (
+    check_store,
+    first_line,
+    mlflow_module,
+    network_words,
+    store_uri,
+    tracking,
+    without_password,
+)
 
 _SCHEMES = ("models:/", "runs:/")
 #: Seconds that a download may take, and that an artifact server may say nothing.
@@ -98,9 +106,7 @@ def _full(uri: str) -> str:
 def _download(uri: str, tracking_uri: str | None, target: Path) -> Path:
     store = store_uri(tracking_uri)
     mlflow = mlflow_module()
-    if store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).is_file():
-        # MLflow would make an empty store and then not find the model in it.
-        raise InputError(f"{uri}: there is no MLflow store {store}; set MLFLOW_TRACKING_URI to the one it is in")
+    check_store(store)
     with tracking(tracking_uri):
         place = _place(mlflow, uri, store)
         reason = _copy_local(place, target) if is_local(place) else _fetch(uri, store, target)

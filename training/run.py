@@ -22,8 +22,10 @@ from laps_sd.training.evaluation.length import common_grid, lengths_of
 from laps_sd.training.evaluation.metrics import length_metrics
 from laps_sd.training.evaluation.plots import learning_curve, log_plots
 from laps_sd.training.inputs import log_data_set, read_data
-from laps_sd.training.model import log_model, register_model
+from laps_sd.training.model import log_model
+from laps_sd.training.registry import Promotion, move_alias, named_version, register_version
 from laps_sd.training.tracking import log_numbers, logged_run, tracking
+from laps_sd.training.verdict import Verdict, verdict
 
 _VALIDATION_SHARE = 0.2
 #: Fewer usable requests leave too few to train on beside the validation split.
@@ -48,15 +50,21 @@ class TrainResult:
         MLflow experiment.
     metrics : dict
         As ``evaluate``, on the validation split, by models that did not see it.
+    verdict : Verdict
+        Whether it is worth serving.
     registered : str or None
-        ``models:/NAME@ALIAS`` when registered.
+        When registered: ``models:/NAME@ALIAS`` where the alias names it, else ``models:/NAME/VERSION``.
+    promotion : Promotion or None
+        How the alias moved.
     """
 
     run_id: str
     bundle: Path
     experiment: str
     metrics: dict[str, Any]
+    verdict: Verdict
     registered: str | None = None
+    promotion: Promotion | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of ``laps-sd train``."""
@@ -65,6 +73,7 @@ class TrainResult:
             "bundle": str(self.bundle),
             "experiment": self.experiment,
             "registered": self.registered,
+            "verdict": self.verdict.to_json(),
             "metrics": self.metrics,
         }
 
@@ -80,6 +89,7 @@ def train(
     experiment: str = "laps-sd",
     register: str | None = None,
     alias: str = "champion",
+    promote: bool = False,
     encoder: str | None = None,
     tracking_uri: str | None = None,
     progress: Callable[[str], None] | None = None,
@@ -100,7 +110,10 @@ def train(
     experiment : str
         MLflow experiment, made when new.
     register : str, optional
-        Name to register the model under; its new version gets ``alias``.
+        Name to register the model under.
+    alias : str
+        What servers follow. It moves to the new version where the verdict is good, where it named none, or with
+        ``promote``.
     tracking_uri : str, optional
         MLflow store; default ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory.
     progress : callable, optional
@@ -140,13 +153,34 @@ def train(
         tell("log")
         log_numbers(mlflow, evaluation.figures)
         mlflow.log_dict(evaluation.figures, "evaluation.json")
+        judged = verdict(evaluation.figures, records)
+        mlflow.log_dict(judged.to_json(), "verdict.json")
+        mlflow.set_tags(_tags(records, judged))
         log_plots(mlflow, evaluation, "plots", {"learning_curve": learning_curve(curve)} if curve else None)
         model = log_model(mlflow, bundle, records[0])
         bundle.manifest["mlflow_run_id"] = run.info.run_id
         bundle.save(target)
         # Last: servers follow the alias, which must never name the model of a run that failed.
-        registered = register_model(mlflow, model, register, alias) if register else None
-        return TrainResult(run.info.run_id, target, experiment, evaluation.figures, registered)
+        registered, promotion = None, None
+        if register:
+            version = register_version(mlflow, model, register, str(judged), _tags(records, judged))
+            registered = f"models:/{register}/{version}"
+            if promote or judged.good or named_version(mlflow, register, alias) is None:
+                promotion = move_alias(mlflow, register, alias, version)
+                registered = promotion.uri
+        figures = evaluation.figures
+        return TrainResult(run.info.run_id, target, experiment, figures, judged, registered, promotion)
+
+
+def _tags(records: Sequence[RequestRecord], judged: Verdict) -> dict[str, str]:
+    """Return what a list of runs or versions should show: verdict, size of the data, and what was served."""
+    ended = sum(not record.censored for record in records)
+    tags = {"verdict": "good" if judged.good else "doubtful", "requests": str(len(records)), "ended": str(ended)}
+    for name in ("model", "draft"):
+        values = sorted({str(value) for record in records if (value := getattr(record, name))})
+        if values:
+            tags[f"served_{name}"] = ", ".join(values)[:500]
+    return {f"laps_sd.{name}": value for name, value in tags.items()}
 
 
 def _check(records: Sequence[RequestRecord]) -> None:

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from laps_sd.errors import LapsError, WorkError
+from laps_sd.errors import InputError, LapsError, WorkError
 from laps_sd.training.signals import uninterrupted
 
 _STORE = "MLFLOW_TRACKING_URI"
@@ -53,6 +53,18 @@ def store_uri(tracking_uri: str | None) -> str:
     """Return the store: what is given, else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory."""
     named = tracking_uri or os.environ.get(_STORE)
     return named or f"sqlite:///{(Path.cwd() / 'mlflow.db').as_posix()}"
+
+
+def check_store(uri: str) -> None:
+    """Refuse to look for a model in an SQLite file that does not exist: MLflow would make an empty one.
+
+    Raises
+    ------
+    InputError
+        There is no such file.
+    """
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+        raise InputError(f"there is no MLflow store {uri}; set MLFLOW_TRACKING_URI to the one that the model is in")
 
 
 @contextmanager

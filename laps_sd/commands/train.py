@@ -29,7 +29,11 @@ def train(
     register: Annotated[
         str | None, typer.Option(metavar="NAME", help="Register the model in MLflow under this name.")
     ] = None,
-    alias: Annotated[str, typer.Option(help="Alias of the registered version: models:/NAME@ALIAS.")] = "champion",
+    alias: Annotated[
+        str,
+        typer.Option(help="Alias that servers follow (models:/NAME@ALIAS); it moves where the verdict is good."),
+    ] = "champion",
+    promote: Annotated[bool, typer.Option("--promote", help="Move the alias whatever the verdict.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write run, bundle and metrics as JSON.")
     ] = None,
@@ -37,7 +41,8 @@ def train(
     """Fit the length and acceptance predictors, evaluate them on a fifth of the prompts, write a bundle.
 
     The bundle itself is fitted on everything (from 40,000 requests on it is the evaluated model). Lengths are in
-    tokens. Requests that were cut count as "longer than that", never as endings.
+    tokens. Requests that were cut count as "longer than that", never as endings. The verdict says whether the
+    predictor orders requests better than chance and than simple rules.
     """
     from rich.console import Console
 
@@ -62,6 +67,7 @@ def train(
             experiment=experiment,
             register=register,
             alias=alias,
+            promote=promote,
             progress=lambda word: status.update(f"train: {word}"),
         )
     if json_file is not None:
@@ -72,5 +78,12 @@ def train(
         if table is not None:
             console.print(table)
     console.print(f"bundle {result.bundle}, MLflow run {result.run_id} in experiment {result.experiment}")
+    console.print(f"verdict: {result.verdict}")
+    for warning in result.verdict.warnings:
+        console.print(f"warning: {warning}")
     if result.registered:
         console.print(f"registered as {result.registered}")
+        if result.promotion is None:
+            console.print(f"{alias} stays where it was; `laps-sd promote {register} --alias {alias}` moves it")
+        else:
+            console.print(str(result.promotion))

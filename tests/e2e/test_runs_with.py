@@ -103,14 +103,19 @@ def ask(url: str, i: int, *, on_token: Callable[[], None] = lambda: None, **more
 
 
 def burst(url: str, count: int = 20, **more: Any) -> list[Any]:
-    """Return the answers to long requests, and to short ones that come once a long one runs."""
-    running = threading.Event()
+    """Return the answers to long requests, and to short ones that come once long ones hold all slots."""
+    full, begun = threading.Event(), set()
+
+    def on_token(i: int) -> None:
+        begun.add(i)
+        if len(begun) == 3:
+            full.set()
 
     def one(i: int) -> Any:
         if i >= LONG_ONES:
-            assert running.wait(600)
+            assert full.wait(600)
             time.sleep(0.02 * (i - LONG_ONES))
-        return ask(url, i, on_token=running.set, **more)
+        return ask(url, i, on_token=lambda: on_token(i), **more)
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(one, range(count)))
