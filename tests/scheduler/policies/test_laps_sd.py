@@ -269,6 +269,39 @@ def test_preemptions_of_one_request_are_bounded(work, slots, most, tiny_engine, 
 # --- fairness -------------------------------------------------------------------------------------------------
 
 
+def test_a_prediction_that_is_replaced_in_flight_moves_the_request_at_once():
+    policy = LapsSd(slots=2)
+    waits, runs, other, late = (arrived(policy, i, n) for i, n in enumerate((500, 500, 600, 50)))
+    for state in (runs, other):
+        policy.on_admit(state)
+    assert policy.victim(late, [runs, other]) is other
+    queue = [waits, late]
+    policy.rank(queue)
+    assert queue == [late, waits]
+    for state, tokens in ((waits, 10), (runs, 3000)):
+        state.prediction = Prediction(SurvivalCurve.lognormal(tokens, 0.3), 2.0, 16.0)
+        policy.on_refined(state)
+    policy.rank(queue)
+    assert queue == [waits, late]
+    assert policy.victim(late, [runs, other]) is runs
+
+
+def test_trust_judges_the_prediction_of_the_arrival_not_the_refined_one():
+    trusts = []
+    for refine in (False, True):
+        policy = LapsSd(Settings(trust_prior=1, review_every=8))
+        for i in range(64):
+            state = arrived(policy, i, 20 + 37 * i % 400, sigma=0.3)
+            policy.on_admit(state)
+            run(policy, state, 1 + 53 * i % 150)
+            if refine:
+                state.prediction = Prediction(SurvivalCurve.lognormal(max(state.generated, 1), 0.1), 2.0, 16.0)
+                policy.on_refined(state)
+            policy.on_finish(state)
+        trusts.append(policy.trust)
+    assert trusts[0] == trusts[1] < 0.9
+
+
 @given(work=jobs, slots=st.integers(1, 3), patience=st.floats(0, 3))
 @with_fixtures
 def test_whoever_is_overdue_is_passed_by_nobody_that_came_after(work, slots, patience, tiny_engine, job):
