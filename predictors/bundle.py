@@ -11,10 +11,14 @@ from laps_sd.errors import InputError, LapsError
 from laps_sd.extensions import ACCEPTANCE_PREDICTORS, PREDICTORS
 from laps_sd.predictors.acceptance.base import AcceptanceModel, AcceptancePrior
 from laps_sd.predictors.length.curves import CurveModel
+from laps_sd.predictors.progress.refiner import Refiner
 from laps_sd.predictors.registered import trained_with
 from laps_sd.predictors.state import State
 from laps_sd.predictors.store import read_folder, write_folder
 from laps_sd.scheduler import PosteriorSettings, Prediction, SurvivalCurve
+
+#: Name of the refinement's files; bundles of earlier versions have none.
+_REFINEMENT = "refinement"
 
 
 class PredictorBundle:
@@ -28,12 +32,21 @@ class PredictorBundle:
         Fitted acceptance model; without acceptance data in training a prior of no weight.
     manifest : mapping
         JSON values: versions, features, training-data fingerprint, metrics.
+    refinement : Refiner, optional
+        Corrects lengths of requests that run; None where training had too few counted answers, or none.
     """
 
-    def __init__(self, length: CurveModel, acceptance: AcceptanceModel, manifest: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        length: CurveModel,
+        acceptance: AcceptanceModel,
+        manifest: Mapping[str, Any],
+        refinement: Refiner | None = None,
+    ) -> None:
         self.length = length
         self.acceptance = acceptance
         self.manifest = dict(manifest)
+        self.refinement = refinement
 
     def at_arrival(
         self, requests: Sequence[PromptRequest], *, draft: str | None = None, max_correct_drafts: int | None = None
@@ -88,6 +101,8 @@ class PredictorBundle:
         shared = self.acceptance.features is not None and self.acceptance.features is self.length.features
         acceptance = self.acceptance.to_state(with_features=not shared)
         states = {"length": self.length.to_state(), "acceptance": acceptance}
+        if self.refinement is not None:
+            states[_REFINEMENT] = self.refinement.to_state()
         write_folder(Path(path), states, self.manifest)
         return Path(path)
 
@@ -106,7 +121,8 @@ class PredictorBundle:
             packages = manifest.get("packages") or {}
             length = _length(states["length"], packages.get("predictor"))
             acceptance = _acceptance(states["acceptance"], length, packages.get("acceptance"))
-            return cls(length, acceptance, manifest)
+            refinement = Refiner.from_state(states[_REFINEMENT]) if _REFINEMENT in states else None
+            return cls(length, acceptance, manifest, refinement)
         except LapsError as error:
             raise InputError(f"bundle {path} cannot be used: {error}") from error
         except Exception as error:  # a state with a true checksum and false content may break anything

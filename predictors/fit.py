@@ -20,9 +20,11 @@ from laps_sd.predictors.bundle import PredictorBundle
 from laps_sd.predictors.features.base import feature_set
 from laps_sd.predictors.features.encoder import default_encoder
 from laps_sd.predictors.fingerprint import fingerprint
-from laps_sd.predictors.length.curves import length_predictor
+from laps_sd.predictors.length.curves import CurveModel, length_predictor
 from laps_sd.predictors.length.estimator import RegisteredLength
+from laps_sd.predictors.progress.fit import fit_refiner
 from laps_sd.predictors.rows import MIN_ROWS, FitOptions
+from laps_sd.scheduler import SurvivalCurve
 
 #: How much more often than the usual prompt one may count.
 _MOST_REPEATS = 5
@@ -36,6 +38,7 @@ def fit_bundle(
     acceptance: str = "prompt",
     seed: int = 0,
     encoder: str | None = None,
+    refine: bool = True,
 ) -> PredictorBundle:
     """Fit the length and the acceptance predictor on finished requests.
 
@@ -55,6 +58,9 @@ def fit_bundle(
         Folder of a Hugging Face text encoder for ``embedding`` and ``transformer``; default MiniLM.
     seed : int
         Seed of every split and every learner: same records, same seed, same bundle.
+    refine : bool
+        Learn, where the records say what their answers had said, to refine lengths in flight: three more fits of the
+        length predictor, whose held-out curves it corrects.
 
     Raises
     ------
@@ -66,13 +72,25 @@ def fit_bundle(
     own = thinned([r for r in everything if r.own_length])
     rows = [*own, *thinned([r for r in everything if not r.own_length])]  # the latter teach acceptance only
     groups = group_names(rows)
-    length = RegisteredLength(predictor, features, encoder, seed).fit(
-        [PromptRequest.from_record(r) for r in own],
-        np.array([r.output_tokens for r in own], dtype=np.float64),
-        censored=np.array([r.censored for r in own], dtype=np.bool_),
-        groups=np.array(groups if len(own) == len(rows) else group_names(own)),
-    )
-    fitted = prior.fit(rows, length.model_.features, FitOptions(features, encoder, seed), groups)
+
+    def learn_length(known: Sequence[RequestRecord], names: Sequence[str]) -> CurveModel:
+        return (
+            RegisteredLength(predictor, features, encoder, seed)
+            .fit(
+                [PromptRequest.from_record(r) for r in known],
+                np.array([r.output_tokens for r in known], dtype=np.float64),
+                censored=np.array([r.censored for r in known], dtype=np.bool_),
+                groups=np.array(names),
+            )
+            .model_
+        )
+
+    def held_out(known: Sequence[RequestRecord], others: Sequence[RequestRecord]) -> list[SurvivalCurve]:
+        return learn_length(known, group_names(known)).curves([PromptRequest.from_record(r) for r in others])
+
+    length = learn_length(own, groups if len(own) == len(rows) else group_names(own))
+    refinement = fit_refiner(own, held_out, seed) if refine else None
+    fitted = prior.fit(rows, length.features, FitOptions(features, encoder, seed), groups)
     manifest: dict[str, Any] = {
         "created_by": _versions(),
         "features": features,
@@ -84,6 +102,7 @@ def fit_bundle(
         },
         "encoder": Path(encoder or default_encoder()).name if needs_encoder else None,
         "seed": seed,
+        "refinement": None if refinement is None else {"checkpoints": list(refinement.checkpoints)},
         "prompt": "last user turn, without chat template (laps_sd.data.canonical_prompt)",
         "training": {
             "n": len(everything),
@@ -93,7 +112,7 @@ def fit_bundle(
             "fingerprint": fingerprint(everything),
         },
     }
-    return PredictorBundle(length.model_, fitted, manifest)
+    return PredictorBundle(length, fitted, manifest, refinement)
 
 
 def _versions() -> dict[str, str]:

@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 
 from laps_sd.data import PromptRequest
+from laps_sd.data.progress.counting import COUNTERS
 from laps_sd.errors import InputError, LapsError
 from laps_sd.predictors.bundle import PredictorBundle
+from laps_sd.scheduler import Prediction
 
 #: Seconds that a probe may take: an encoder imports torch and reads its weights.
 LIMIT_S = 120.0
@@ -68,6 +70,18 @@ def load_probed(bundle: Path | str) -> PredictorBundle:
     return PredictorBundle.load(bundle)
 
 
+def _refine(bundle: PredictorBundle, prediction: Prediction) -> None:
+    """Refine one prediction at every checkpoint, of an answer of which nothing was noted and of one full of it."""
+    refiner = bundle.refinement
+    if refiner is None:
+        return
+    for checkpoint in refiner.checkpoints:
+        for count in (0, checkpoint):
+            curve = refiner.refine(prediction.length, checkpoint, [count] * len(COUNTERS), 1.0)
+            if curve is None or not curve.mean(checkpoint) > 0.0:
+                raise ValueError("a refined length is not positive")
+
+
 def main() -> None:
     """Load the bundle that the command line names and predict; on failure say why and exit with 1."""
     path = sys.argv[1]
@@ -78,6 +92,7 @@ def main() -> None:
         alone = [bundle.predict_one(request, max_correct_drafts=1) for request in requests]
         if not all(p.length.mean() > 0.0 for p in (*together, *alone)):
             raise ValueError("a predicted length is not positive")
+        _refine(bundle, together[0])
     except LapsError as error:
         sys.exit(str(error))
     except Exception as error:  # anybody's predictor

@@ -118,6 +118,16 @@ class SurvivalCurve:
         left = edges[i]
         return survival[i] + (survival[i + 1] - survival[i]) * (t - left) / (edges[i + 1] - left)
 
+    def going_on(self, times: NDArray[np.float64], g: int = 0) -> NDArray[np.float64]:
+        """P(L > t | L > g) at many times t >= g, tokens; far beyond the last edge too, where P(L > g) is no number."""
+        last = self._edges[-1]
+        beyond = (1 - self._tail_hazard) ** np.maximum(times - max(last, g), 0.0)
+        if g >= last:
+            return np.asarray(beyond, dtype=np.float64)
+        inside = np.interp(times, self._edges, self._survival)
+        values: NDArray[np.float64] = inside * beyond / self.survive(g)
+        return values
+
     def mean(self, g: int = 0, cap: int | None = None) -> float:
         """Expected remaining tokens, E[min(L, cap) - g | L > g].
 

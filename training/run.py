@@ -211,7 +211,7 @@ def _learning_curve(
     for share in _CURVE_SHARES:
         n = int(share * len(fitted))
         if LEAST_RECORDS <= n <= _CURVE_ROWS and any(map(ended, fitted[:n])):
-            points[n] = _length_figures(fit_bundle(fitted[:n], **options), held_out)
+            points[n] = _length_figures(fit_bundle(fitted[:n], **options, refine=False), held_out)
     if points:
         points[len(fitted)] = {k: v for k, v in evaluation.figures["length"].items() if k != "ci_95"}
     return points

@@ -149,15 +149,15 @@ def _places(ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> tuple[int, ...]:
     columns = np.ascontiguousarray(rows.T)
     starts = _line_starts(columns)
     numbers = columns[COLUMN["number"]]
-    numbered, values = _numbered(starts, numbers, columns[COLUMN["after_number"]], columns[COLUMN["digit"]])
-    bullets = starts & columns[COLUMN["bullet"]]
-    indented = bullets[1:] & columns[COLUMN["spaces"]][:-1]
-    items = np.flatnonzero(numbered | bullets)
+    numbered, largest = _numbered(starts, numbers, columns[COLUMN["after_number"]], columns[COLUMN["digit"]])
+    bullets = np.flatnonzero(starts & columns[COLUMN["bullet"]])
+    indented = columns[COLUMN["spaces"]][bullets[bullets > 0] - 1]
+    items = np.sort(np.concatenate([numbered, bullets])) if len(numbered) else bullets
     ends_line, ends_sentence = columns[COLUMN["ends_line"]], columns[COLUMN["sentence_end"]]
     return (
-        int(np.count_nonzero(numbered)),
-        int(values.max(initial=0)),
-        int(np.count_nonzero(bullets)),
+        len(numbered),
+        largest,
+        len(bullets),
         int(np.count_nonzero(indented)),
         int(np.count_nonzero(starts & columns[COLUMN["heading"]])),
         int(np.count_nonzero(starts & columns[COLUMN["bold"]])),
@@ -172,7 +172,7 @@ def _places(ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> tuple[int, ...]:
         int(columns[COLUMN["colon"]][-1]),
         _distinct(ids[-LOOP:]),
         _repeated(ids[-LOOP:]),
-        _announced(numbers[:_ANNOUNCED_WITHIN], starts, columns[COLUMN["digit"]]),
+        _announced(*(part[:_ANNOUNCED_WITHIN] for part in (numbers, starts, columns[COLUMN["digit"]]))),
     )
 
 
@@ -189,20 +189,23 @@ def _line_starts(columns: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _numbered(
     starts: NDArray[np.uint8], numbers: NDArray[np.uint8], after: NDArray[np.uint8], digit: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Mark the numbers of list items, ``3.`` or ``12)`` at the start of a line, and return their values.
+) -> tuple[NDArray[np.int64], int]:
+    """Return the places of the numbers of list items, ``3.`` or ``12)`` at the start of a line, and the largest.
 
     Many vocabularies have single digits only: ``12`` is two tokens there.
     """
-    stated = starts & digit & (numbers > 0)
-    numbered, values = np.zeros_like(starts), np.zeros(len(starts), dtype=np.int64)
-    one = stated[:-1] & after[1:]
-    numbered[:-1] |= one
-    values[:-1] += one * (numbers[:-1].astype(np.int64) - 1)
-    two = stated[:-2] & (numbers[1:-1] > 0) & digit[1:-1] & after[2:]
-    numbered[:-2] |= two
-    values[:-2] += two * (10 * (numbers[:-2].astype(np.int64) - 1) + numbers[1:-1] - 1)
-    return numbered, values
+    stated = np.flatnonzero((starts & digit)[:-1])
+    if not len(stated):
+        return stated, 0
+    values = numbers.astype(np.int64) - 1
+    single = (values[stated] >= 0) & (after[stated + 1] == 1)
+    longer = stated[stated + 2 < len(starts)]
+    pairs = longer[
+        (values[longer] >= 0) & (values[longer + 1] >= 0) & (digit[longer + 1] == 1) & (after[longer + 2] == 1)
+    ]
+    ones = stated[single]
+    largest = max(values[ones].max(initial=0), (10 * values[pairs] + values[pairs + 1]).max(initial=0))
+    return np.union1d(ones, pairs) if len(pairs) else ones, int(largest)
 
 
 def _since_last(marks: NDArray[np.uint8]) -> int:
@@ -234,9 +237,10 @@ def _announced(numbers: NDArray[np.uint8], starts: NDArray[np.uint8], digit: NDA
 
     Digits beside digits are a year or a price.
     """
-    n = len(numbers)
-    alone = starts[:n] == 0
-    pairs = digit[: n - 1] & digit[1:n]
+    if not (numbers > _FEWEST_ITEMS).any():
+        return 0
+    alone = starts == 0
+    pairs = digit[:-1] & digit[1:]
     alone[1:] &= pairs == 0
     alone[:-1] &= pairs == 0
     fits = np.flatnonzero(alone & (numbers > _FEWEST_ITEMS) & (numbers <= _MOST_ITEMS + 1))

@@ -121,6 +121,31 @@ def execution_table(figures: Mapping[str, Any]) -> Table | None:
     return table
 
 
+def refinement_table(figures: Mapping[str, Any]) -> Table | None:
+    """Return what is known of the rest after so many tokens, as at arrival and refined, or None without counts."""
+    from rich.table import Table
+
+    refinement = figures.get("refinement")
+    if not refinement:
+        return None
+    kinds = {
+        "kendall_tau": ("τ of the tokens left", number),
+        "log_error_sd": ("σ of the log length", number),
+        "coverage_80": ("in 80 %", percent),
+        "mae_left_tokens": ("error of the tokens left", number),
+    }
+    checkpoints = list(refinement["n_running"])
+    table = Table(title="length once the answer runs, by tokens so far: at arrival → refined", title_justify="left")
+    table.add_column("")
+    for checkpoint in checkpoints:
+        table.add_column(checkpoint, justify="right")
+    table.add_row("requests", *(number(refinement["n_running"][c]) for c in checkpoints))
+    for key, (name, show) in kinds.items():
+        arrival, refined = refinement[f"{key}_arrival"], refinement[f"{key}_refined"]
+        table.add_row(name, *(f"{show(arrival[c])} → {show(refined[c])}" for c in checkpoints))
+    return table
+
+
 def number(value: float | None) -> str:
     """Return a figure for people; a dash where there is none."""
     if value is None:

@@ -78,11 +78,11 @@ def evaluate(
 
 
 def _print(console: Console, figures: dict[str, Any]) -> None:
-    from laps_sd.commands._training import acceptance_table, execution_table, length_table
+    from laps_sd.commands._training import acceptance_table, execution_table, length_table, refinement_table
 
     title = f"{figures['n']} requests, {figures['n_censored']} of them cut"
     console.print(length_table(figures, title))
-    for table in (acceptance_table(figures), execution_table(figures)):
+    for table in (acceptance_table(figures), execution_table(figures), refinement_table(figures)):
         if table is not None:
             console.print(table)
     ceiling, shift = figures["noise_ceiling"], figures["shift"]

@@ -46,7 +46,7 @@ def train(
     """
     from rich.console import Console
 
-    from laps_sd.commands._training import acceptance_table, execution_table, length_table
+    from laps_sd.commands._training import acceptance_table, execution_table, length_table, refinement_table
     from laps_sd.files import check_outputs, write_json
     from laps_sd.training import train as run
     from laps_sd.training.signals import orderly
@@ -74,7 +74,7 @@ def train(
         write_json(json_file, result.to_json())
     console = Console(markup=False)
     console.print(length_table(result.metrics, f"validation split, {result.metrics['n']} requests"))
-    for table in (acceptance_table(result.metrics), execution_table(result.metrics)):
+    for table in [show(result.metrics) for show in (acceptance_table, execution_table, refinement_table)]:
         if table is not None:
             console.print(table)
     console.print(f"bundle {result.bundle}, MLflow run {result.run_id} in experiment {result.experiment}")

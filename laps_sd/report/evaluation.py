@@ -27,6 +27,7 @@ _CAPTIONS = {
     "coverage": "How many requests fell into the central interval of each level.",
     "survival_curves": "Predicted chance to be longer than a number of tokens, for requests from short to long.",
     "error_by_length": "Long answers are predicted too short and short ones too long: the price of not knowing.",
+    "refinement": "Order of the tokens left among the requests that still run: by arrival alone, and refined.",
     "error_by_category": "Where the predictor is good and where it is not.",
 }
 
@@ -42,6 +43,13 @@ def evaluation_report(evaluation: Evaluation) -> Page:
     _steps(page, "Accept length", "Error of the tokens per verify step of the rest.", figures["acceptance"])
     _steps(
         page, "Execution time", "Remaining verify steps; the paper reports 6.84 % overall.", figures["execution_time"]
+    )
+    _steps(
+        page,
+        "Length in flight",
+        "What is known of the rest once an answer runs: the curve of arrival given the tokens so far, and refined.",
+        figures.get("refinement"),
+        unit="tokens so far",
     )
     page.heading("Speed")
     page.text(
@@ -83,14 +91,16 @@ def _shift(page: Page, shift: Mapping[str, Any] | None) -> None:
     page.table(["feature", "population stability index"], rows, "What differs most.")
 
 
-def _steps(page: Page, title: str, caption: str, part: Mapping[str, Any] | None) -> None:
+def _steps(
+    page: Page, title: str, caption: str, part: Mapping[str, Any] | None, unit: str = "verify steps seen"
+) -> None:
     if not part:
         return
     tables = {name: values for name, values in part.items() if isinstance(values, Mapping)}
     steps = list(dict.fromkeys(step for values in tables.values() for step in values))
     rows = [[name.replace("_", " "), *(_cell(name, values.get(s)) for s in steps)] for name, values in tables.items()]
     page.heading(title)
-    page.table(["verify steps seen", *steps], rows, caption)
+    page.table([unit, *steps], rows, caption)
 
 
 def _number(value: float | None) -> str | None:
@@ -101,6 +111,6 @@ def _number(value: float | None) -> str | None:
 
 def _cell(name: str, value: float | None) -> str | None:
     """Counts and tokens as they are, shares and errors as percentages."""
-    if value is None or name.startswith(("n_", "width_")):
+    if value is None or name.startswith(("n_", "width_", "kendall_", "log_", "mae_")):
         return _number(value)
     return f"{100 * value:.1f} %"

@@ -64,11 +64,15 @@ class Calibration:
     def fit(cls, tokens: Floats, censored: Bools, survival: Floats, edges: Ints) -> Calibration:
         """Fit on held-out requests: their lengths (tokens) and predicted curves, shape (n, B + 1)."""
         # Half a token back: lengths are whole, curves are not.
-        residual = 1.0 - survival_at(tokens - 0.5, survival, edges)
+        return cls.of_residuals(1.0 - survival_at(tokens - 0.5, survival, edges), censored)
+
+    @classmethod
+    def of_residuals(cls, residual: Floats, censored: Bools) -> Calibration:
+        """Fit on held-out requests of which ``residual`` is 1 - S_i(L_i): uniform if the curves were right."""
         times, alive = kaplan_meier(residual, censored)
         reached = np.interp(_KNOTS, np.concatenate([[0.0], times, [1.0]]), np.concatenate([[1.0], alive, [0.0]]))
         # A few hundred requests say little about each knot: lean on the identity as if it were 20 more of them.
-        weight = len(tokens) / (len(tokens) + 20.0)
+        weight = len(residual) / (len(residual) + 20.0)
         observed = weight * reached + (1.0 - weight) * (1.0 - _KNOTS)
         observed[0], observed[-1] = 1.0, 0.0
         return cls((1.0 - _KNOTS)[::-1].copy(), np.minimum.accumulate(observed)[::-1].copy())

@@ -3,9 +3,11 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
-from laps_sd.data import write_records
+from laps_sd.data import RequestRecord, write_records
+from laps_sd.data.progress.counting import COUNTERS, checkpoints_below
 
 CONSTANT = ("--cv", "2", "--predictor", "constant", "--no-mlflow")
 
@@ -38,6 +40,32 @@ def test_what_the_records_do_not_tell_is_null(at_work, typed, plain_records, rea
     assert lacking(figures_contract, figures) == []
     assert figures["acceptance"] is None
     assert figures["execution_time"] is None
+
+
+def test_what_answers_said_shows_in_table_json_and_report(at_work, typed, read_json):
+    random = np.random.default_rng(0)
+    rows = []
+    for i, length in enumerate(random.integers(20, 400, 240).tolist()):
+        announced = [min(length // 20, 50) if name == "announced_items" else 1 for name in COUNTERS]
+        rows.append(
+            RequestRecord(
+                request_id=f"r{i}",
+                prompt=f"Ask {chr(97 + i % 26)}{chr(97 + i // 26)} now",
+                prompt_tokens=5,
+                output_tokens=length,
+                finish_reason="stop",
+                progress=tuple(announced * len(checkpoints_below(length))),
+                progress_table="v1-abc",
+            )
+        )
+    write_records(at_work / "counted.jsonl", rows)
+    told = ("--data", "counted.jsonl", "--json", "c.json", "--report", "c.html")
+    code, out, _ = typed("evaluate", *CONSTANT, *told)
+    assert code == 0
+    assert "by tokens so far: at arrival → refined" in out
+    figures = read_json(at_work / "c.json")["refinement"]
+    assert figures["kendall_tau_refined"]["64"] > figures["kendall_tau_arrival"]["64"] + 0.3
+    assert "Length in flight" in (at_work / "c.html").read_text()
 
 
 def test_cross_validation_takes_several_traces(at_work, typed, spec_trace):

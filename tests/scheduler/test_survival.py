@@ -160,3 +160,18 @@ def test_bounds_of_the_questions():
         curve.quantile(1.0)
     with pytest.raises(ValueError, match="median"):
         SurvivalCurve.lognormal(0, 1)
+
+
+@pytest.mark.parametrize("g", [0, 7, 100, 399, 400, 401, 5000])
+def test_going_on_is_survival_given_the_tokens_so_far(g):
+    curve = SurvivalCurve([0, 10, 100, 400], [1.0, 0.9, 0.4, 0.1])
+    times = np.array([g, g + 1, g + 50, g + 500, g + 5000], dtype=float)
+    found = curve.going_on(times, g)
+    assert found[0] == pytest.approx(1.0)
+    for t, value in zip(times, found, strict=True):
+        assert value == pytest.approx(curve.survive(t) / curve.survive(g), rel=1e-6, abs=1e-12)
+
+
+def test_going_on_is_known_where_survival_itself_is_too_small_for_a_float():
+    curve = SurvivalCurve([0, 10, 20], [1.0, 0.5, 0.0])
+    assert curve.going_on(np.array([1024.0, 1025.0]), 1024)[1] < 0.5

@@ -17,6 +17,7 @@ EVALUATION_KEYS = {
     "length",
     "acceptance",
     "execution_time",
+    "refinement",
     "baselines",
     "noise_ceiling",
     "shift",

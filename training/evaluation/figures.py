@@ -21,6 +21,7 @@ from laps_sd.training.evaluation.execution_time import evaluate_execution_time
 from laps_sd.training.evaluation.finished import Finished
 from laps_sd.training.evaluation.length import baselines, common_grid, lengths_of, noise_ceiling
 from laps_sd.training.evaluation.metrics import bootstrap, length_metrics
+from laps_sd.training.evaluation.refinement import evaluate_refinement
 
 #: Requests that the prediction time is taken over.
 _TIMED = 200
@@ -99,6 +100,7 @@ def evaluate_predictions(
         "n_censored": sum(r.censored for r in records),
         "length": length,
         **_steps(records, believed),
+        "refinement": evaluate_refinement(records, believed.predictions, believed.refined),
         "baselines": baselines(judged, seed),
         "noise_ceiling": noise_ceiling(judged),
         "shift": shifted,

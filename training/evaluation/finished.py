@@ -11,7 +11,9 @@ from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.acceptance.base import AcceptancePrior
 from laps_sd.predictors.acceptance.observed import run_keys
 from laps_sd.predictors.bundle import to_prediction
-from laps_sd.scheduler import Prediction
+from laps_sd.predictors.progress.refiner import Refiner
+from laps_sd.predictors.progress.rows import counted, seen_at
+from laps_sd.scheduler import Prediction, SurvivalCurve
 
 Belief = TypeVar("Belief", covariant=True)
 
@@ -30,10 +32,14 @@ class Finished(NamedTuple):
     predictions : list of Prediction
     priors : list of AcceptancePrior or None
         None without acceptance data in training.
+    refined : list of dict or None
+        By checkpoint, what is believed of the length once the answer has got there; empty for a request whose answer
+        was not counted, or with another tokenizer than those of training. None where no refinement was learned.
     """
 
     predictions: list[Prediction]
     priors: list[AcceptancePrior] | None
+    refined: list[dict[int, SurvivalCurve]] | None = None
 
 
 def predict_finished(bundle: PredictorBundle, records: Sequence[RequestRecord]) -> Finished:
@@ -48,7 +54,16 @@ def predict_finished(bundle: PredictorBundle, records: Sequence[RequestRecord]) 
         raise InputError("predictions need the prompt text of every request, and some have none")
     found = by_run(records, bundle.at_arrival)
     predictions = [to_prediction(curve, prior) for curve, prior in found]
-    return Finished(predictions, [prior for _, prior in found] if bundle.acceptance.learned else None)
+    refiner = bundle.refinement
+    refined = None if refiner is None else [_refined(refiner, r, c) for r, (c, _) in zip(records, found, strict=True)]
+    return Finished(predictions, [prior for _, prior in found] if bundle.acceptance.learned else None, refined)
+
+
+def _refined(refiner: Refiner, record: RequestRecord, curve: SurvivalCurve) -> dict[int, SurvivalCurve]:
+    if not counted(record) or record.progress_table not in refiner.tables:
+        return {}
+    curves = {c: refiner.refine(curve, c, counts, accept_length) for c, counts, accept_length in seen_at(record)}
+    return {checkpoint: found for checkpoint, found in curves.items() if found is not None}
 
 
 def by_run(records: Sequence[RequestRecord], predict: _Predict[Belief]) -> list[Belief]:

@@ -27,6 +27,8 @@ def evaluation_plots(evaluation: Evaluation) -> dict[str, Figure]:
         "survival_curves": survival_curves(evaluation),
         "error_by_length": error_by_length(evaluation),
     }
+    if evaluation.figures.get("refinement"):
+        plots["refinement"] = refinement(evaluation.figures["refinement"])
     if any(r.category for r in evaluation.records):
         plots["error_by_category"] = error_by_category(evaluation)
     return plots
@@ -118,6 +120,17 @@ def error_by_category(evaluation: Evaluation) -> Figure:
         figure.add_trace(Box(y=values, name=str(name), marker={"color": _BLUE}, boxpoints=False))
     figure.update_layout(showlegend=False)
     return _titled(figure, "category", "predicted / real, factors of 2")
+
+
+def refinement(figures: Mapping[str, Any]) -> Figure:
+    """Kendall τ of the tokens left by tokens so far, of the arrival curve and refined."""
+    figure = Figure()
+    for kind, colour in (("arrival", _GREY), ("refined", _BLUE)):
+        known = {int(c): tau for c, tau in figures[f"kendall_tau_{kind}"].items() if tau is not None}
+        lines = {"x": list(known), "y": list(known.values()), "mode": "lines+markers"}
+        figure.add_trace(Scatter(**lines, name=kind, line={"color": colour}))
+    figure.update_xaxes(type="log")
+    return _titled(figure, "tokens so far", "Kendall τ of the tokens left")
 
 
 def learning_curve(points: Mapping[int, Mapping[str, Any]]) -> Figure:

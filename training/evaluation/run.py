@@ -12,7 +12,7 @@ from laps_sd.predictors import PredictorBundle
 from laps_sd.predictors.fit import usable
 from laps_sd.training.checks import check_fingerprint, check_folds, check_model, check_names
 from laps_sd.training.evaluation.figures import Evaluation, evaluate_predictions
-from laps_sd.training.evaluation.finished import Finished, predict_finished
+from laps_sd.training.evaluation.finished import predict_finished
 from laps_sd.training.evaluation.out_of_fold import cross_predict
 from laps_sd.training.evaluation.plots import log_plots
 from laps_sd.training.inputs import log_data_set, read_data
@@ -85,7 +85,7 @@ def run_evaluation(
     def work() -> Evaluation:
         if loaded is not None:
             return evaluate_predictions(records, predict_finished(loaded, records), loaded, seed=seed)
-        predictions, priors, last = cross_predict(
+        believed, last = cross_predict(
             records,
             folds,
             seed,
@@ -95,7 +95,7 @@ def run_evaluation(
             encoder=encoder,
             progress=progress,
         )
-        return evaluate_predictions(records, Finished(predictions, priors), last, seed=seed, known=False)
+        return evaluate_predictions(records, believed, last, seed=seed, known=False)
 
     if not log:
         return work()

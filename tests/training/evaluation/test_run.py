@@ -107,6 +107,7 @@ def test_runs_with_different_drafts_are_told_to_the_bundle(bundle, records):
 
     class Spy:
         acceptance = bundle.acceptance
+        refinement = None
 
         def at_arrival(self, requests, *, draft, max_correct_drafts):
             calls.append((draft, max_correct_drafts, len(requests)))
