@@ -6,7 +6,7 @@ anything, so the same counting measures every policy, SGLang's own among them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import IO, Literal, TypedDict
 
 import msgspec
@@ -41,6 +41,8 @@ class LoggedRound(TypedDict):
         Its number, from 1.
     at : float
         When its result was there: seconds on the monotonic clock of this machine, the same in every process.
+    cpu_s : float
+        Seconds that the scheduler process had computed by then.
     kind : str
         ``prefill`` or ``decode``.
     requests, waiting : int
@@ -53,6 +55,7 @@ class LoggedRound(TypedDict):
 
     round: int
     at: float
+    cpu_s: float
     kind: Literal["prefill", "decode"]
     requests: int
     waiting: int
@@ -61,11 +64,29 @@ class LoggedRound(TypedDict):
 
 
 class LoggedRequest(TypedDict):
-    """One line of the log for a finished request: its rounds, and the tokens of each of its decode steps."""
+    """One line of the log for a finished request.
+
+    Attributes
+    ----------
+    rid : str
+    rounds : RequestRoundsFields
+    accept_lengths : list of int
+        Tokens of each of its decode steps; the last one may go past its end.
+    prediction : object or None
+        What laps-sd ranked it by, as `laps_sd.scheduler.Prediction.to_wire` writes it.
+    """
 
     rid: str
     rounds: RequestRoundsFields
     accept_lengths: list[int]
+    prediction: object
+
+
+class LoggedPolicy(TypedDict):
+    """The first line of the log where laps-sd ranks: its policy, and all constants as `dataclasses.asdict` has them."""
+
+    policy: str
+    settings: dict[str, object]
 
 
 @dataclass(slots=True, eq=False)
@@ -144,16 +165,23 @@ class RoundLog:
             return
         self._rounds += 1
         line: LoggedRound = {
-            "round": number, "at": perf_counter(), "kind": kind, "requests": requests, "waiting": waiting,
-            "tokens": tokens, "after_idle": idle,
+            "round": number, "at": perf_counter(), "cpu_s": process_time(), "kind": kind, "requests": requests,
+            "waiting": waiting, "tokens": tokens, "after_idle": idle,
         }  # fmt: skip
         self._write(line)
 
-    def note_request(self, rid: str, rounds: RequestRoundsFields, accept_lengths: Sequence[int]) -> None:
+    def note_request(
+        self, rid: str, rounds: RequestRoundsFields, accept_lengths: Sequence[int], prediction: object
+    ) -> None:
         """Write one finished request."""
         if not self.full:
-            line: LoggedRequest = {"rid": rid, "rounds": rounds, "accept_lengths": list(accept_lengths)}
-            self._write(line)
+            self._write(
+                LoggedRequest(rid=rid, rounds=rounds, accept_lengths=list(accept_lengths), prediction=prediction)
+            )
 
-    def _write(self, line: LoggedRound | LoggedRequest) -> None:
+    def note_policy(self, policy: str, settings: dict[str, object]) -> None:
+        """Write which policy of ours ranks."""
+        self._write(LoggedPolicy(policy=policy, settings=settings))
+
+    def _write(self, line: LoggedRound | LoggedRequest | LoggedPolicy) -> None:
         self._file.write(msgspec.json.encode(line) + b"\n")

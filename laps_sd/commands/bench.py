@@ -11,6 +11,7 @@ from laps_sd.errors import InputError
 
 if TYPE_CHECKING:
     from laps_sd.data.collection.prompt import Prompt
+    from laps_sd.serving.bench.arrivals import Arrivals, Clock, Pattern
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +22,10 @@ def register(app: typer.Typer) -> None:
 #: What is compared unless told otherwise.
 POLICIES = "fcfs,hrrn,laps-sd"
 #: Options of servers that are started here; a running one has its own.
-_OF_SERVERS = ("bundle", "slots", "draft", "draft_model", "rounds", "gpu", "server_args")
+_OF_SERVERS = (
+    "bundle", "slots", "draft", "draft_model", "rounds", "gpu", "server_args", "load", "clock", "until_width",
+    "max_rounds", "resume",
+)  # fmt: skip
 
 
 def bench(
@@ -29,7 +33,8 @@ def bench(
     policies: Annotated[
         str | None,
         typer.Option(
-            help="Policies in turn: SGLang's own names, and every policy that laps-sd can serve "
+            help="Policies in turn: SGLang's own names, and every policy that laps-sd can serve; plugin:NAME is "
+            "ours where both have the name "
             f"[default: {POLICIES}; with --url what it says]."
         ),
     ] = None,
@@ -54,6 +59,37 @@ def bench(
     rate: Annotated[
         float | None, typer.Option(help="Poisson arrivals per second [default: all at once].", min=1e-6)
     ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(
+            help="Poisson arrivals at this share of the capacity, which a burst under fcfs measures.", min=0.01
+        ),
+    ] = None,
+    burstiness: Annotated[
+        float,
+        typer.Option(help="Coefficient of variation of the gaps: 1 is Poisson, above 1 comes in bursts.", min=0.01),
+    ] = 1.0,
+    arrivals: Annotated[
+        Literal["burst", "poisson", "trace", "closed"] | None,
+        typer.Option(
+            help="All at once; Poisson; at the times of the trace that --prompts names; or a closed loop of --clients "
+            "[default: poisson with --rate or --load, else burst]."
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option(help="Clients of a closed loop, each with one request at a time [default: 2 x slots].", min=1),
+    ] = None,
+    clock: Annotated[
+        Literal["seconds", "rounds"],
+        typer.Option(
+            help="What arrivals are timed by: seconds, or rounds of the server's scheduler, so that a machine that is "
+            "slow at the moment gets the same load."
+        ),
+    ] = "seconds",
+    warm_up: Annotated[
+        int, typer.Option(help="Requests of each turn, those sent first, that are left out of the figures.", min=0)
+    ] = 0,
     slots: Annotated[
         int, typer.Option(help="Requests that decode together, --max-running-requests of each server.", min=1)
     ] = 4,
@@ -65,7 +101,19 @@ def bench(
     draft_model: Annotated[
         Path | None, typer.Option(help="Draft model for standalone [default: first 24 layers of the demo model].")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Turns of every policy, A B C A B C.", min=1)] = 2,
+    rounds: Annotated[int, typer.Option(help="Turns of every policy, A B C C B A.", min=1)] = 2,
+    until_width: Annotated[
+        float | None,
+        typer.Option(
+            help="Go on until the 95 % interval of each policy's mean latency over the first policy's is narrower.",
+            min=0.001,
+        ),
+    ] = None,
+    max_rounds: Annotated[int, typer.Option(help="With --until-width: turns of every policy at most.", min=1)] = 8,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the turns that an interrupted run of these options left in --out."),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", min=0)] = 0,
     gpu: Annotated[bool, typer.Option("--gpu", help="Serve on the GPU instead of the CPU stand-in.")] = False,
     url: Annotated[
@@ -80,18 +128,23 @@ def bench(
     ),
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
+    experiment: Annotated[
+        str | None,
+        typer.Option(help="Log an MLflow run in this experiment; the store is MLFLOW_TRACKING_URI or ./mlflow.db."),
+    ] = None,
 ) -> int:
     """Send the same requests at the same times to every policy, each on a fresh server, and compare latencies.
 
     Decoding is greedy, and the token ids that the policies produce are compared: exit code 1 when they differ.
-    Latencies are seconds, as a client sees them.
+    Latencies are seconds, as a client sees them, and rounds of the server's scheduler.
     """
     from rich.console import Console
 
     from laps_sd.commands._console import say, sharing
     from laps_sd.files import check_folder, check_outputs, write_json
-    from laps_sd.report.comparison import policy_table
-    from laps_sd.serving.bench.run import check_servers, check_usage, needs_bundle, run_bench
+    from laps_sd.report.comparison import policy_table, ratio_table, simulated_rows, step_rows, text_table
+    from laps_sd.serving.bench.names import needs_bundle
+    from laps_sd.serving.bench.run import check_servers, check_usage, run_bench
     from laps_sd.serving.bench.url import bench_url
 
     check_outputs((json, report), (prompts,))
@@ -100,8 +153,10 @@ def bench(
     if url is not None:
         _refuse_unused(ctx, names)
     asked = _prompts(prompts, requests, seed)
+    when = _arrivals(arrivals, rate, load, burstiness, clock, clients or 2 * slots, prompts)
     common: dict[str, Any] = {
-        "prompts": asked, "out_dir": out, "max_new_tokens": max_new_tokens, "model": model, "rate": rate, "seed": seed,
+        "prompts": asked, "out_dir": out, "max_new_tokens": max_new_tokens, "model": model, "arrivals": when,
+        "warm_up": warm_up, "seed": seed,
     }  # fmt: skip
     if url is not None:
         with sharing("starting") as tell:
@@ -120,6 +175,9 @@ def bench(
                 draft_model=draft_model,
                 max_running=slots,
                 rounds=rounds,
+                until_width=until_width,
+                max_rounds=max_rounds,
+                resume=resume,
                 cpu=not gpu,
                 server_args=extra,
                 progress=tell,
@@ -129,14 +187,50 @@ def bench(
     if url is not None:
         console.print(_about(result), soft_wrap=True)
     console.print(policy_table(result["policies"], title="Latency in seconds, real server"))
+    if len(result["policies"]) > 1:
+        console.print(ratio_table(result["ratios"], title="Ratios of latencies, with 95 % intervals"))
+    if any(result.get("steps", {}).values()):
+        console.print(text_table(*step_rows(result), "Steps, over those of the first policy"))
+    if result.get("simulated"):
+        console.print(text_table(*simulated_rows(result["simulated"]), "The same requests, simulated"))
     console.print(_verdict(result))
     if json is not None:
         write_json(json, result)
     if report is not None:
         from laps_sd.report.bench import bench_report
+        from laps_sd.serving.bench.figures import queues_of, read_requests
 
-        bench_report(result).write(report)
+        queues = queues_of(out, result["policies"]) if url is None else None
+        bench_report(result, read_requests(out), queues).write(report)
+    if experiment is not None:
+        from laps_sd.training.comparison import log_comparison
+
+        written = [path for path in (json, report, out / "requests.jsonl") if path is not None]
+        console.print(f"MLflow run {log_comparison(result, written, experiment)} in experiment {experiment}.")
     return 1 if result["identical_tokens"] is False else 0
+
+
+def _arrivals(
+    pattern: Pattern | None,
+    rate: float | None,
+    load: float | None,
+    burstiness: float,
+    clock: Clock,
+    clients: int,
+    prompts: Path | None,
+) -> Arrivals:
+    from laps_sd.serving.bench.arrivals import Arrivals, trace_times
+
+    if pattern is None:
+        pattern = "burst" if rate is None and load is None else "poisson"
+    times = None
+    if pattern == "trace":
+        if prompts is None:
+            raise InputError("--arrivals trace needs a trace: name it with --prompts")
+        from laps_sd.data import read_records
+
+        times = trace_times([record.arrival_s for record in read_records(prompts) if record.prompt is not None])
+    return Arrivals(pattern, clock, rate, load, burstiness, clients, times)
 
 
 def _prompts(path: Path | None, count: int, seed: int) -> list[Prompt]:

@@ -93,6 +93,7 @@ class _Simulation:
                 priority=request.priority,
                 max_correct_drafts=request.max_correct_drafts,
                 true_steps=request.steps,
+                cached_tokens=request.cached_tokens,
             )
             self._policy.on_arrival(state)
             self._waiting.append(state)

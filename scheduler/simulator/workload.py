@@ -46,6 +46,8 @@ class ReplayRequest:
         What the predictors said at arrival.
     priority : int
         The client's own; higher goes first.
+    cached_tokens : int
+        Prompt tokens whose KV entries are there when it arrives: a prefix that others share.
     """
 
     request_id: str
@@ -58,12 +60,14 @@ class ReplayRequest:
     max_new_tokens: int | None = None
     prediction: Prediction | None = None
     priority: int = 0
+    cached_tokens: int = 0
 
     def __post_init__(self) -> None:
         if not isfinite(self.arrival_s):  # a clock would never reach it
             raise ValueError(f"request {self.request_id}: needs a finite arrival time, got {self.arrival_s}")
-        if self.prompt_tokens < 0 or self.output_tokens < 1:
-            raise ValueError(f"request {self.request_id}: needs prompt_tokens >= 0 and output_tokens >= 1")
+        if min(self.prompt_tokens, self.cached_tokens) < 0 or self.output_tokens < 1:
+            what = "prompt_tokens and cached_tokens >= 0 and output_tokens >= 1"
+            raise ValueError(f"request {self.request_id}: needs {what}")
         if self.first_tokens < 0 or min(self.accept_lengths, default=1) < 1:
             raise ValueError(f"request {self.request_id}: accept_lengths must be >= 1 and sum to at most output_tokens")
         if self.draft_lengths is not None and len(self.draft_lengths) != len(self.accept_lengths):

@@ -1,24 +1,19 @@
 """Figures of a live comparison: per policy, and whether the answers were the same."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from math import nan
 from pathlib import Path
 
 from laps_sd.files import replacing
 from laps_sd.scheduler import summarise
+from laps_sd.scheduler.outcomes import spread
+from laps_sd.serving.bench.intervals import paired_ratios
 from laps_sd.serving.bench.load import Json, LoadResult
-from laps_sd.serving.flags import META_KEY
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One policy's run in one round: what came back, and microseconds per ranking (p50, p99)."""
-
-    policy: str
-    round: int
-    results: list[LoadResult]
-    rank_us: tuple[float, float] | None
+from laps_sd.serving.bench.names import turn_name
+from laps_sd.serving.bench.round_log import read_rounds, rounds_path
+from laps_sd.serving.bench.turn import Turn
 
 
 def summary_of(turns: Sequence[Turn]) -> Json:
@@ -36,8 +31,58 @@ def summary_of(turns: Sequence[Turn]) -> Json:
     if timed:
         summary["rank_us_p50"], summary["rank_us_p99"] = (sum(x) / len(timed) for x in zip(*timed, strict=True))
     summary["latency_s_mean_by_round"] = means
+    summary.update(rounds_of(turns))
     summary["accept_length_mean"] = _mean_accept_length(turns)
     return summary
+
+
+def rounds_of(turns: Sequence[Turn]) -> Json:
+    """Latencies in rounds of the scheduler: to the slot, to the first token, to the end; None where nobody counted."""
+    counted = [r.rounds for turn in turns for r in turn.results if r.finish_s is not None and r.rounds is not None]
+    return {
+        "latency_rounds": spread([c["end"] - c["arrival"] for c in counted]),
+        "ttft_rounds": spread([c["first_token"] - c["arrival"] for c in counted]),
+        "queue_rounds": spread([c["spans"][0][0] - c["arrival"] for c in counted if c["spans"]]),
+    }
+
+
+def _latency(result: LoadResult, measure: str) -> float:
+    if result.finish_s is None:
+        return nan
+    if measure == "latency_s":
+        return result.finish_s - result.arrival_s
+    return nan if result.rounds is None else float(result.rounds["end"] - result.rounds["arrival"])
+
+
+def ratios_of(turns: Sequence[Turn], policies: Sequence[str]) -> Json:
+    """Return every policy over every other that had the same rounds: ``{policy: {other: {measure: {statistic: …}}}}``.
+
+    Each figure is ``{"ratio", "low", "high"}``, the interval at 95 %; a measure that nobody took is None.
+    """
+    found: Json = {}
+    for ours in policies:
+        found[ours] = {}
+        for theirs in policies:
+            if ours != theirs:
+                found[ours][theirs] = {
+                    measure: _ratios(turns, ours, theirs, measure) for measure in ("latency_rounds", "latency_s")
+                }
+    return found
+
+
+def _ratios(turns: Sequence[Turn], ours: str, theirs: str, measure: str) -> Json | None:
+    rounds: dict[str, dict[int, dict[str, float]]] = {ours: {}, theirs: {}}
+    order: dict[int, list[str]] = {}
+    for turn in turns:
+        if turn.policy in rounds:
+            rounds[turn.policy][turn.round] = {r.request_id: _latency(r, measure) for r in turn.results}
+            order[turn.round] = [r.request_id for r in sorted(turn.results, key=lambda r: (r.arrival_s, r.request_id))]
+    shared = sorted(rounds[ours].keys() & rounds[theirs].keys())
+    names = {number: [n for n in order[number] if n in rounds[ours][number] and n in rounds[theirs][number]]
+             for number in shared}  # fmt: skip
+    a, b = ([[rounds[policy][k][n] for n in names[k]] for k in shared] for policy in (ours, theirs))
+    ratios = paired_ratios(a, b)
+    return None if ratios is None else {name: asdict(ratio) for name, ratio in ratios.items()}
 
 
 def compare_tokens(turns: Sequence[Turn]) -> Json:
@@ -73,6 +118,21 @@ def write_requests(path: Path, turns: Sequence[Turn]) -> None:
                     "first_token_s": r.first_token_s, "finish_s": r.finish_s, "error": r.error,
                     "output_ids": r.output_ids, "finish_reason": meta.get("finish_reason"),
                     "num_retractions": meta.get("num_retractions"), "cached_tokens": meta.get("cached_tokens"),
-                    "spec_accept_length": meta.get("spec_accept_length"), "laps_sd": meta.get(META_KEY),
+                    "spec_accept_length": meta.get("spec_accept_length"), "laps_sd": r.ours or None,
                 }  # fmt: skip
                 file.write(json.dumps(line).encode() + b"\n")
+
+
+def read_requests(out: Path) -> list[Json]:
+    """Read what `write_requests` wrote into the folder of a comparison."""
+    return [json.loads(line) for line in (out / "requests.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def queues_of(out: Path, policies: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+    """Return (round, requests waiting) of each policy's first turn, where the server logged its rounds."""
+    paths = {policy: rounds_path(out, turn_name(policy, 0)) for policy in policies}
+    return {
+        policy: [(line["round"], line["waiting"]) for line in read_rounds(path).rounds]
+        for policy, path in paths.items()
+        if path.exists()
+    }

@@ -4,11 +4,9 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from laps_sd.data import Prompt
 from laps_sd.data.collection.send import RequestError, stream_generate, token_ids
@@ -16,7 +14,9 @@ from laps_sd.data.collection.server import access, address_of
 from laps_sd.data.tokenizer import Tokenizer, load_tokenizer
 from laps_sd.errors import InputError
 from laps_sd.scheduler import RequestOutcome
+from laps_sd.serving.bench.clock import Clock, RoundClock, WallClock
 from laps_sd.serving.flags import META_KEY
+from laps_sd.serving.rounds import RequestRoundsFields
 
 if TYPE_CHECKING:
     import httpx
@@ -37,13 +37,13 @@ class LoadRequest:
     request_id : str
     body : dict
         JSON body for ``/generate``, without ``stream``.
-    arrival_s : float
-        When to send it, seconds after the start.
+    arrival : float
+        When to send it, on the clock of the run: seconds (or rounds of the server) after the start.
     """
 
     request_id: str
     body: Json
-    arrival_s: float = 0.0
+    arrival: float = 0.0
 
 
 @dataclass(slots=True)
@@ -57,10 +57,25 @@ class LoadResult:
     output_ids: list[int] = field(default_factory=list)
     meta_info: Json = field(default_factory=dict)
     error: str | None = None
+    max_new_tokens: int | None = None
+
+    @property
+    def rounds(self) -> RequestRoundsFields | None:
+        """What the server counted of it in rounds; None where it does not count them."""
+        ours = self.ours.get("rounds")
+        return ours if isinstance(ours, dict) else None  # type: ignore[return-value]
+
+    @property
+    def ours(self) -> Json:
+        """What our hooks say of it: an object, or a list of one where only rounds are counted."""
+        said = self.meta_info.get(META_KEY) or {}
+        if isinstance(said, list):
+            said = said[-1] if said else {}
+        return said if isinstance(said, dict) else {}
 
     def outcome(self, *, shift_s: float = 0.0) -> RequestOutcome:
         """Return the request for `laps_sd.scheduler.summarise`, moved by ``shift_s`` seconds."""
-        ours: Json = self.meta_info.get(META_KEY) or {}
+        ours = self.ours
         retractions: int = self.meta_info.get("num_retractions", 0)
         return RequestOutcome(
             request_id=self.request_id,
@@ -74,33 +89,22 @@ class LoadResult:
         )
 
 
-def poisson_arrivals(n: int, rate: float | None, seed: int) -> list[float]:
-    """Arrival times of ``n`` requests at ``rate`` per second, seconds from the first; without a rate all at once."""
-    if rate is None:
-        return [0.0] * n
-    gaps = np.random.default_rng(seed).exponential(1 / rate, n)
-    return [float(t) for t in np.cumsum(gaps) - gaps[0]]
-
-
 def workload(
     prompts: Sequence[Prompt | str],
     model: Path | str | None,
     max_new_tokens: int,
-    rate: float | None,
-    seed: int,
     cpu: bool,
 ) -> list[LoadRequest]:
-    """Return the requests of a run: greedy, inside the model's chat template where it has one, with arrival times.
+    """Return the requests of a run: greedy, inside the model's chat template where it has one, all at once.
 
     Parameters
     ----------
     model : path or None
         Whose template to apply; None: the demo model's with ``cpu``, else the prompts go as they are.
     """
-    arrivals = poisson_arrivals(len(prompts), rate, seed)
     tokenizer = _tokenizer(model, cpu)
     requests = []
-    for index, (prompt, arrival) in enumerate(zip(prompts, arrivals, strict=True)):
+    for index, prompt in enumerate(prompts):
         asked = Prompt(prompt_id=f"bench-{index}", prompt=prompt) if isinstance(prompt, str) else prompt
         cap = min(asked.max_new_tokens or max_new_tokens, max_new_tokens)
         body: Json = {"sampling_params": {"temperature": 0, "max_new_tokens": cap}}
@@ -108,7 +112,7 @@ def workload(
             body["text"] = asked.canonical.text
         else:
             body["input_ids"] = _templated_ids(tokenizer, asked)
-        requests.append(LoadRequest(asked.prompt_id, body, arrival))
+        requests.append(LoadRequest(asked.prompt_id, body))
     return requests
 
 
@@ -134,10 +138,17 @@ def _tokenizer(model: Path | str | None, cpu: bool) -> Tokenizer | None:
     return tokenizer if getattr(tokenizer, "chat_template", None) else None
 
 
+def at_times(requests: Sequence[LoadRequest], times: Sequence[float]) -> list[LoadRequest]:
+    """Give the requests, in their order, the arrival times."""
+    return [replace(request, arrival=time) for request, time in zip(requests, times, strict=True)]
+
+
 def send_load(
     url: str,
     requests: Sequence[LoadRequest],
     *,
+    clients: int | None = None,
+    rounds_log: Path | None = None,
     timeout_s: float = 900.0,
     api_key: str | None = None,
     progress: OnAnswer | None = None,
@@ -148,6 +159,10 @@ def send_load(
     ----------
     url : str
         Base address of the server.
+    clients : int, optional
+        A closed loop: so many send one request after the other, whatever the arrival times.
+    rounds_log : Path, optional
+        Arrival times are rounds of the server, which writes this log of them.
     timeout_s : float
         Longest wait for one answer, seconds; a request that takes longer has failed.
     api_key : str, optional
@@ -158,33 +173,71 @@ def send_load(
     list of LoadResult
         In the order of ``requests``; a failed one says why.
     """
-    return asyncio.run(_send_all(url, requests, timeout_s, api_key, progress))
+    return asyncio.run(_Sender(progress, len(requests)).run(url, requests, clients, rounds_log, timeout_s, api_key))
 
 
-async def _send_all(
-    url: str, requests: Sequence[LoadRequest], timeout_s: float, api_key: str | None, progress: OnAnswer | None
-) -> list[LoadResult]:
-    import httpx
+class _Sender:
+    """One run: what is on its way, and how far it is."""
 
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    reached = access(address_of(url), api_key)
-    async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, **reached) as client:
-        started, done = time.perf_counter(), 0
+    def __init__(self, progress: OnAnswer | None, count: int) -> None:
+        self._progress, self._count = progress, count
+        self._done = self._sent = 0
+        self._started = time.perf_counter()
 
-        async def one(request: LoadRequest) -> LoadResult:
-            nonlocal done
-            await asyncio.sleep(max(0.0, request.arrival_s - (time.perf_counter() - started)))
-            result = LoadResult(request.request_id, time.perf_counter() - started)
-            try:
-                await _ask(client, request, result, started)
-            except RequestError as error:
-                result.error = str(error)
-            done += 1
-            if progress is not None:
-                progress(done, len(requests))
-            return result
+    async def run(
+        self,
+        url: str,
+        requests: Sequence[LoadRequest],
+        clients: int | None,
+        rounds_log: Path | None,
+        timeout_s: float,
+        api_key: str | None,
+    ) -> list[LoadResult]:
+        import httpx
 
-        return list(await asyncio.gather(*(one(request) for request in requests)))
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        reached = access(address_of(url), api_key)
+        async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, **reached) as client:
+            self._started = time.perf_counter()
+            if clients is not None:
+                return await self._closed(client, requests, clients)
+            return await self._open(client, requests, WallClock() if rounds_log is None else RoundClock(rounds_log))
+
+    async def _open(
+        self, client: "httpx.AsyncClient", requests: Sequence[LoadRequest], clock: Clock
+    ) -> list[LoadResult]:
+        order = sorted(range(len(requests)), key=lambda i: requests[i].arrival)
+        tasks: dict[int, asyncio.Task[LoadResult]] = {}
+        for place in order:
+            await clock.until(requests[place].arrival, lambda: self._sent - self._done)
+            self._sent += 1
+            tasks[place] = asyncio.create_task(self._one(client, requests[place]))
+        return [await tasks[place] for place in range(len(requests))]
+
+    async def _closed(
+        self, client: "httpx.AsyncClient", requests: Sequence[LoadRequest], clients: int
+    ) -> list[LoadResult]:
+        left = iter(enumerate(requests))
+        results: dict[int, LoadResult] = {}
+
+        async def work() -> None:
+            for place, request in left:
+                results[place] = await self._one(client, request)
+
+        await asyncio.gather(*(work() for _ in range(clients)))
+        return [results[place] for place in range(len(requests))]
+
+    async def _one(self, client: "httpx.AsyncClient", request: LoadRequest) -> LoadResult:
+        result = LoadResult(request.request_id, time.perf_counter() - self._started)
+        result.max_new_tokens = request.body["sampling_params"].get("max_new_tokens")
+        try:
+            await _ask(client, request, result, self._started)
+        except RequestError as error:
+            result.error = str(error)
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._count)
+        return result
 
 
 async def _ask(client: "httpx.AsyncClient", request: LoadRequest, result: LoadResult, started: float) -> None:

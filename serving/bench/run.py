@@ -1,28 +1,116 @@
-"""The live comparison: the same requests at the same times, on real servers, policies in turn A B C A B C."""
+"""The live comparison: the same requests at the same times, on real servers, policies in turn A B C C B A."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import yaml
 
 from laps_sd.data import Prompt
 from laps_sd.errors import InputError, WorkError
-from laps_sd.scheduler import policy_class
-from laps_sd.serving.bench.figures import Turn, compare_tokens, summary_of, write_requests
-from laps_sd.serving.bench.load import Json, LoadRequest, send_load, workload
+from laps_sd.serving.bench.arrivals import Arrivals, of_rate
+from laps_sd.serving.bench.calibration import Capacity, capacity_of
+from laps_sd.serving.bench.figures import compare_tokens, ratios_of, summary_of, write_requests
+from laps_sd.serving.bench.load import Json, LoadRequest, at_times, send_load, workload
+from laps_sd.serving.bench.names import SGLANG_POLICIES, file_name, needs_bundle, of_ours, ranks_by_plugin, turn_name
 from laps_sd.serving.bench.rank_time import quantiles_us, rank_counts
+from laps_sd.serving.bench.round_log import read_rounds, rounds_path
+from laps_sd.serving.bench.simulated import against_simulator
+from laps_sd.serving.bench.steps import step_ratios
+from laps_sd.serving.bench.turn import Turn, Turns
 from laps_sd.serving.config import servable_policies
 from laps_sd.serving.cpu import launch
 from laps_sd.serving.cpu.model import demo_model
-from laps_sd.serving.flags import POLICY
+from laps_sd.serving.flags import POLICY, ROUNDS_ENV
 from laps_sd.serving.process.server import SglangServer
 from laps_sd.serving.process.speculation import Speculation, speculation_args
 
-#: Policies that SGLang knows by itself: their names are its own, also where one of ours is called the same.
-SGLANG_POLICIES = ("fcfs", "hrrn", "lpm", "dfs-weight", "lof", "random", "shortest-prefill-first")
-
 #: Told what happens: (sentence, share of the whole that is done, 0 to 1).
 OnStage = Callable[[str, float], None]
+#: The same of one turn.
+Tell = Callable[[str, float], None]
+#: Number of the calibration among the turns.
+CALIBRATION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """How the servers of a comparison are started.
+
+    Attributes
+    ----------
+    out_dir : Path
+        Receives their logs.
+    bundle : path, MLflow URI or None
+        Predictors for laps-sd; None: it runs unpredicted.
+    model : path or None
+        Model folder; None: the demo model.
+    draft, draft_model : str, Path or None
+        How tokens are drafted, and the model that does it for ``standalone``; None: the demo model's first 24 layers.
+    slots : int
+        Requests that decode together.
+    cpu : bool
+        On the CPU stand-in.
+    args : sequence of str
+        Further arguments for every server.
+    config : mapping, optional
+        Content of ``--laps-sd-config``.
+    """
+
+    out_dir: Path
+    bundle: Path | str | None = None
+    model: Path | str | None = None
+    draft: Speculation = "ngram"
+    draft_model: Path | None = None
+    slots: int = 4
+    cpu: bool = True
+    args: Sequence[str] = ()
+    config: Mapping[str, object] | None = None
+
+    def arguments(self, policy: str) -> list[str]:
+        """Return SGLang's arguments for a policy."""
+        return [
+            *speculation_args(self.draft, draft=self.draft_model),
+            *("--max-running-requests", str(self.slots), "--enable-metrics"),
+            *policy_args(policy, self.bundle, self.config, self.out_dir),
+            *self.args,
+        ]
+
+    def serve(self, policy: str, name: str, rounds_log: Path | None = None) -> SglangServer:
+        """Return a server, not yet started; it counts rounds into ``rounds_log``."""
+        env = {} if rounds_log is None else {ROUNDS_ENV: str(rounds_log.resolve())}
+        log = self.out_dir / f"server-{name}.log"
+        return SglangServer(self.arguments(policy), cpu=self.cpu, model=self.model, log=log, env=env)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """How often every policy has its turn.
+
+    Attributes
+    ----------
+    rounds : int
+        At least so often.
+    most : int or None
+        At most so often, where a width is to be reached.
+    width : float or None
+        Go on until the 95 % interval of the ratio of mean latencies to the first policy is narrower than this for all.
+    """
+
+    rounds: int = 1
+    most: int | None = None
+    width: float | None = None
+
+    def enough(self, done: int, ratios: Json, first: str) -> bool:
+        """Whether no further round is needed after ``done`` of them."""
+        if done < self.rounds:
+            return False
+        if self.width is None or done >= (self.most or self.rounds):
+            return True
+        compared = [by_other[first] for by_other in ratios.values() if first in by_other]
+        means = [(found["latency_rounds"] or found["latency_s"] or {}).get("mean") for found in compared]
+        return all(mean is not None and mean["high"] - mean["low"] < self.width for mean in means)
 
 
 def run_bench(
@@ -37,9 +125,14 @@ def run_bench(
     draft_model: Path | None = None,
     max_running: int = 4,
     rate: float | None = None,
+    arrivals: Arrivals | None = None,
+    warm_up: int = 0,
     cpu: bool = True,
     seed: int = 0,
     rounds: int = 1,
+    until_width: float | None = None,
+    max_rounds: int | None = None,
+    resume: bool = False,
     server_args: Sequence[str] = (),
     config: Mapping[str, object] | None = None,
     progress: OnStage | None = None,
@@ -49,25 +142,24 @@ def run_bench(
     Parameters
     ----------
     policies : sequence of str
-        SGLang's own names and those that ``policy.name`` may have, in the order in which they take turns.
+        SGLang's own names and those that ``policy.name`` may have, in the order in which they take turns; the next
+        round goes backwards.
     prompts : sequence of Prompt or str
         What to ask; the chat template is applied where the model has one. Decoding is greedy.
-    bundle : path, MLflow URI or None
-        Predictors for laps-sd; None: it runs unpredicted.
     out_dir : Path
-        Receives one line per request (``requests.jsonl``) and the servers' logs.
-    draft, draft_model : str, Path or None
-        How tokens are drafted, and the model that does it for ``standalone``; None: the demo model's first 24 layers.
-    max_running : int
-        Slots: requests that decode together.
+        Receives one line per request (``requests.jsonl``), the turns, the logs of rounds and the servers' logs.
     rate : float or None
-        Poisson arrivals per second; None: all at once.
-    rounds : int
-        How often every policy has its turn.
-    server_args : sequence of str
-        Further arguments for every server.
-    config : mapping, optional
-        Content of ``--laps-sd-config``.
+        Poisson arrivals per second; None: all at once. ``arrivals`` says more.
+    arrivals : Arrivals, optional
+        How requests arrive; each round draws its own times.
+    warm_up : int
+        So many requests of each turn, those sent first, are left out of the figures.
+    rounds, until_width, max_rounds : int, float or None, int or None
+        See `Repeats`.
+    resume : bool
+        Go on with the turns that an earlier run of the same options left in ``out_dir``.
+    bundle, model, draft, draft_model, max_running, cpu, server_args, config
+        See `Servers`.
 
     Returns
     -------
@@ -78,41 +170,126 @@ def run_bench(
     Raises
     ------
     InputError
-        An unknown policy, no prompts, a bundle that cannot be read.
+        An unknown policy, no prompts, a bundle that cannot be read, turns of another comparison to go on with.
     WorkError
         A server did not start, died, or answered nothing.
     """
     check_usage(policies, prompts, max_running=max_running, rounds=rounds, rate=rate)
     check_servers(model, draft, draft_model, cpu=cpu)
-    requests = workload(prompts, demo_model() if model is None else model, max_new_tokens, rate, seed, cpu)
+    arrivals = arrivals or of_rate(rate)
+    if arrivals.pattern == "trace" and arrivals.clock == "rounds":
+        raise InputError("a trace has its times in seconds; leave --clock rounds out, or give a load")
+    if not 0 <= warm_up < len(prompts):
+        raise InputError(f"{warm_up} requests to warm up with leave none of {len(prompts)} to measure")
+    requests = workload(prompts, demo_model() if model is None else model, max_new_tokens, cpu)
     out_dir.mkdir(parents=True, exist_ok=True)
-    plan = [(number, policy) for number in range(rounds) for policy in policies]
-    turns = []
-    for index, (number, policy) in enumerate(plan):
-        label = f"{policy}, round {number + 1} of {rounds}"
-        args = [
-            *speculation_args(draft, draft=draft_model),
-            *("--max-running-requests", str(max_running), "--enable-metrics"),
-            *policy_args(policy, bundle, config, out_dir),
-            *server_args,
-        ]
-        log = out_dir / f"server-{number}-{file_name(policy)}.log"
-        tell = teller(progress, label, index, len(plan))
-        tell("starting the server", 0.0)
-        with SglangServer(args, cpu=cpu, model=model, log=log) as server:
-            server.wait_ready()
-            turns.append(take_turn(server.url, policy, number, requests, tell, plugin=ranks_by_plugin(policy)))
-            server.raise_if_dead()
+    servers = Servers(
+        out_dir, bundle, model, draft, draft_model, max_running, cpu, server_args, config
+    )  # fmt: skip
+    plan = {
+        "requests": sha256(repr(requests).encode()).hexdigest(), "arrivals": asdict(arrivals), "seed": seed,
+        "slots": max_running, "draft": draft, "draft_model": draft_model and str(draft_model),
+        "model": model and str(model), "bundle": bundle and str(bundle), "server_args": list(server_args),
+        "config": dict(config or {}), "cpu": cpu,
+    }  # fmt: skip
+    kept = Turns(out_dir / "turns", plan, resume=resume)
+    repeats = Repeats(rounds, max_rounds, until_width)
+    comparison = _Comparison(servers, requests, arrivals, seed, kept, progress)
+    turns = comparison.run(policies, repeats, warm_up)
     write_requests(out_dir / "requests.jsonl", turns)
+    measured = [turn.after(warm_up) for turn in turns]
+    done = 1 + max(turn.round for turn in turns)
     return {
         "workload": {
-            "n": len(requests), "slots": max_running, "load": None, "seed": seed, "rate": rate, "draft": draft,
-            "model": None if model is None else str(model), "max_new_tokens": max_new_tokens, "rounds": rounds,
-            "cpu": cpu,
+            "n": len(requests), "slots": max_running, "load": arrivals.load, "seed": seed,
+            "rate": comparison.rate(arrivals), "draft": draft, "model": None if model is None else str(model),
+            "max_new_tokens": max_new_tokens, "rounds": done, "cpu": cpu, "warm_up": warm_up,
+            "arrivals": arrivals.pattern, "clock": arrivals.clock, "burstiness": arrivals.burstiness,
+            "clients": arrivals.clients if arrivals.pattern == "closed" else None,
+            "capacity": None if comparison.capacity is None else asdict(comparison.capacity),
         },
-        "policies": {name: summary_of([t for t in turns if t.policy == name]) for name in dict.fromkeys(policies)},
+        "policies": {name: summary_of([t for t in measured if t.policy == name]) for name in dict.fromkeys(policies)},
+        "ratios": ratios_of(measured, policies),
+        "steps": step_ratios(turns, policies, max_running),
+        "simulated": against_simulator(turns, max_running),
         **compare_tokens(turns),
     }  # fmt: skip
+
+
+class _Comparison:
+    """The turns of all policies, one after the other."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        requests: Sequence[LoadRequest],
+        arrivals: Arrivals,
+        seed: int,
+        kept: Turns,
+        progress: OnStage | None,
+    ) -> None:
+        self._servers, self._requests, self._arrivals, self._seed = servers, requests, arrivals, seed
+        self._kept, self._progress = kept, progress
+        self.capacity: Capacity | None = None
+
+    def run(self, policies: Sequence[str], repeats: Repeats, warm_up: int) -> list[Turn]:
+        if self._arrivals.load is not None:
+            self.capacity = self._calibrate()
+        turns: list[Turn] = []
+        most = max(repeats.rounds, repeats.most or 0)
+        for number in range(most):
+            for place, policy in enumerate(policies if number % 2 == 0 else reversed(policies)):
+                index = number * len(policies) + place
+                label = f"{policy}, round {number + 1} of {most}"
+                tell = teller(self._progress, label, index, most * len(policies))
+                turns.append(self._kept.get(policy, number) or self._turn(policy, number, tell))
+            ratios = ratios_of([turn.after(warm_up) for turn in turns], policies)
+            if repeats.enough(number + 1, ratios, policies[0]):
+                break
+        return turns
+
+    def rate(self, arrivals: Arrivals) -> float | None:
+        """Return the requests per unit of the clock; None where they have no rate."""
+        capacity = self._per_unit()
+        return arrivals.rate if arrivals.load is None or capacity is None else arrivals.load * capacity
+
+    def _per_unit(self) -> float | None:
+        if self.capacity is None:
+            return None
+        return self.capacity.per_second if self._arrivals.clock == "seconds" else self.capacity.per_round
+
+    def _turn(self, policy: str, number: int, tell: Tell) -> Turn:
+        times = self._arrivals.at(len(self._requests), self._seed + number, self._per_unit())
+        turn = self._serve(policy, number, turn_name(policy, number), at_times(self._requests, times), tell)
+        self._kept.keep(turn)
+        return turn
+
+    def _calibrate(self) -> Capacity:
+        """Send all requests at once to fcfs, and see what the slots can do."""
+        turn = self._kept.get("fcfs", CALIBRATION)
+        if turn is None:
+            tell = teller(self._progress, "measuring the capacity", 0, 1)
+            turn = self._serve("fcfs", CALIBRATION, "calibration", self._requests, tell, burst=True)
+            self._kept.keep(turn)
+        assert turn.log is not None
+        return capacity_of(turn.results, read_rounds(turn.log), self._servers.slots)
+
+    def _serve(
+        self, policy: str, number: int, name: str, requests: Sequence[LoadRequest], tell: Tell, *, burst: bool = False
+    ) -> Turn:
+        rounds_log = rounds_path(self._servers.out_dir, name)
+        rounds_log.unlink(missing_ok=True)
+        tell("starting the server", 0.0)
+        closed = self._arrivals.pattern == "closed" and not burst
+        with self._servers.serve(policy, name, rounds_log) as server:
+            server.wait_ready()
+            turn = take_turn(
+                server.url, policy, number, requests, tell, plugin=ranks_by_plugin(policy),
+                clients=self._arrivals.clients if closed else None,
+                rounds_log=rounds_log if self._arrivals.clock == "rounds" and not burst else None,
+            )  # fmt: skip
+            server.raise_if_dead()
+        return replace(turn, log=rounds_log if rounds_log.exists() else None)
 
 
 def policy_args(
@@ -123,9 +300,10 @@ def policy_args(
         return ["--schedule-policy", policy]
     args = ["--schedule-policy", POLICY]
     content = dict(config or {})
-    if policy != POLICY:
+    name = of_ours(policy)
+    if name != POLICY:
         given = content.get("policy")
-        content["policy"] = {**(given if isinstance(given, Mapping) else {}), "name": policy}
+        content["policy"] = {**(given if isinstance(given, Mapping) else {}), "name": name}
     if bundle is None and needs_bundle(policy):
         content["unpredicted"] = True
     elif bundle is not None:
@@ -135,21 +313,6 @@ def policy_args(
         path.write_text(yaml.safe_dump(content), encoding="utf-8")
         args += ["--laps-sd-config", str(path)]
     return args
-
-
-def ranks_by_plugin(policy: str) -> bool:
-    """Whether a policy is ours, and not one of SGLang's own."""
-    return policy not in SGLANG_POLICIES
-
-
-def needs_bundle(policy: str) -> bool:
-    """Whether a policy is ours and uses predictions."""
-    return ranks_by_plugin(policy) and policy_class(policy).uses_predictions
-
-
-def file_name(policy: str) -> str:
-    """Return the policy's name as part of a file's."""
-    return policy.replace(":", "-")
 
 
 def check_usage(
@@ -162,7 +325,7 @@ def check_usage(
 ) -> None:
     """Raise :class:`InputError` for an unknown policy, no prompts or a number out of bounds."""
     known = dict.fromkeys([*SGLANG_POLICIES, *servable_policies()])
-    unknown = [policy for policy in policies if policy not in known]
+    unknown = [policy for policy in policies if policy not in known and of_ours(policy) not in servable_policies()]
     if unknown or not policies:
         raise InputError(f"unknown policy {' '.join(unknown) or '(none)'}; a server knows {', '.join(known)}")
     if len(set(policies)) < len(policies):
@@ -198,10 +361,12 @@ def take_turn(
     policy: str,
     number: int,
     requests: Sequence[LoadRequest],
-    tell: Callable[[str, float], None],
+    tell: Tell,
     *,
     plugin: bool,
     api_key: str | None = None,
+    clients: int | None = None,
+    rounds_log: Path | None = None,
 ) -> Turn:
     """Send the requests and return what came back; WorkError where nothing did.
 
@@ -212,6 +377,8 @@ def take_turn(
     results = send_load(
         url,
         requests,
+        clients=clients,
+        rounds_log=rounds_log,
         api_key=api_key,
         progress=lambda done, n: tell(f"{done} of {n} requests answered", 0.2 + 0.8 * done / n),
     )
@@ -221,7 +388,7 @@ def take_turn(
     return Turn(policy, number, results, rank_us)
 
 
-def teller(progress: OnStage | None, label: str, index: int, count: int) -> Callable[[str, float], None]:
+def teller(progress: OnStage | None, label: str, index: int, count: int) -> Tell:
     """Return what a turn tells of its own share to, the ``index``-th of ``count``."""
 
     def tell(what: str, share: float) -> None:

@@ -9,8 +9,9 @@ from laps_sd.data import Prompt
 from laps_sd.data.collection.server import address_of, is_here, server_info
 from laps_sd.data.meta_info import from_server_info
 from laps_sd.errors import InputError
-from laps_sd.serving.bench.figures import compare_tokens, summary_of, write_requests
-from laps_sd.serving.bench.load import Json, workload
+from laps_sd.serving.bench.arrivals import Arrivals, of_rate
+from laps_sd.serving.bench.figures import compare_tokens, ratios_of, summary_of, write_requests
+from laps_sd.serving.bench.load import Json, at_times, workload
 from laps_sd.serving.bench.run import OnStage, check_usage, take_turn, teller
 from laps_sd.serving.flags import POLICY, STATE_KEY
 
@@ -50,6 +51,8 @@ def bench_url(
     policy: str | None = None,
     model: Path | str | None = None,
     rate: float | None = None,
+    arrivals: Arrivals | None = None,
+    warm_up: int = 0,
     seed: int = 0,
     api_key: str | None = None,
     progress: OnStage | None = None,
@@ -80,19 +83,30 @@ def bench_url(
     if policy not in (None, server.policy):
         raise InputError(f"the server at {url} schedules with {server.policy}, not with {policy}; correct one of them")
     template = model if model is not None else server.template_from
-    requests = workload(prompts, template, max_new_tokens, rate, seed, cpu=False)
+    arrivals = arrivals or of_rate(rate)
+    if arrivals.clock != "seconds" or arrivals.load is not None:
+        raise InputError("a load, or arrivals in rounds, need servers that are started here; give a rate")
+    if not 0 <= warm_up < len(prompts):
+        raise InputError(f"{warm_up} requests to warm up with leave none of {len(prompts)} to measure")
+    requests = workload(prompts, template, max_new_tokens, cpu=False)
+    requests = at_times(requests, arrivals.at(len(requests), seed))
     out_dir.mkdir(parents=True, exist_ok=True)
     turn = take_turn(
-        url, server.policy, 0, requests, teller(progress, server.policy, 0, 1), plugin=server.plugin, api_key=api_key
-    )
+        url, server.policy, 0, requests, teller(progress, server.policy, 0, 1), plugin=server.plugin, api_key=api_key,
+        clients=arrivals.clients if arrivals.pattern == "closed" else None,
+    )  # fmt: skip
     write_requests(out_dir / "requests.jsonl", [turn])
+    measured = turn.after(warm_up)
     return {
         "workload": {
-            "n": len(requests), "slots": server.slots, "load": None, "seed": seed, "rate": rate, "draft": server.draft,
-            "model": server.model, "max_new_tokens": max_new_tokens, "rounds": 1, "cpu": None, "url": url,
-            "chat_template": all("input_ids" in request.body for request in requests),
+            "n": len(requests), "slots": server.slots, "load": None, "seed": seed, "rate": arrivals.rate,
+            "draft": server.draft, "model": server.model, "max_new_tokens": max_new_tokens, "rounds": 1, "cpu": None,
+            "url": url, "warm_up": warm_up, "arrivals": arrivals.pattern, "clock": arrivals.clock,
+            "burstiness": arrivals.burstiness, "clients": arrivals.clients if arrivals.pattern == "closed" else None,
+            "capacity": None, "chat_template": all("input_ids" in request.body for request in requests),
         },
-        "policies": {server.policy: summary_of([turn])},
+        "policies": {server.policy: summary_of([measured])},
+        "ratios": ratios_of([measured], [server.policy]),
         **compare_tokens([turn]),
     }  # fmt: skip
 

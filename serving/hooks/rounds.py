@@ -7,6 +7,7 @@ compared is then measured alike. Nothing is counted without it.
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -16,7 +17,9 @@ from laps_sd.serving.engine import Batch, BatchResult, ParallelOptions, Req, Sch
 from laps_sd.serving.flags import META_KEY, ROUNDS_ENV
 from laps_sd.serving.hooks.guard import guarded
 from laps_sd.serving.hooks.registration import Hooks, register_hooks
+from laps_sd.serving.hooks.scheduler import HOOKS as SCHEDULER_HOOKS
 from laps_sd.serving.hooks.targets import ROUND_TARGETS
+from laps_sd.serving.requests.scheduler_side import SchedulerRequest
 from laps_sd.serving.rounds import RequestRounds, RoundLog
 
 logger = logging.getLogger(__name__)
@@ -77,10 +80,18 @@ class RoundHooks:
     def create_generation_req(self, req: Req, scheduler: Scheduler, *_args: object, **_kwargs: object) -> None:
         """Run after ``Scheduler._create_generation_req``: a request arrived."""
         if self.active:
-            if self._scheduler is None and not _is_first_rank():
-                self._log = None  # every rank counts alike, one of them writes
+            if self._scheduler is None:
+                self._begin()
             self._scheduler = scheduler
             req.laps_sd_rounds = RequestRounds(self.now)
+
+    def _begin(self) -> None:
+        """The first request is here: every rank counts alike, one of them writes, and says first who ranks."""
+        if not _is_first_rank():
+            self.close()
+        ours = SCHEDULER_HOOKS.active
+        if self._log is not None and ours is not None:
+            self._log.note_policy(ours.policy_name, asdict(ours.side.policy.settings))
 
     def normalize_decode_outputs(
         self, outcome: tuple[list[list[int]], object], _processor: object, *_args: object, **kwargs: object
@@ -132,7 +143,7 @@ class RoundHooks:
         counted: RequestRounds = req.laps_sd_rounds
         fields = counted.fields(self.now)
         if self._log is not None:
-            self._log.note_request(req.rid, fields, counted.accept_lengths)
+            self._log.note_request(req.rid, fields, counted.accept_lengths, prediction_of(req))
         return {"rounds": fields}
 
 
@@ -164,6 +175,13 @@ def add_rounds(info: dict[str, list[object]], reqs: Sequence[Req], rounds: Round
                 ours[place][-1].update(said)
             else:
                 ours[place] = [said]
+
+
+def prediction_of(req: Req) -> object:
+    """Return what laps-sd ranked a request by, as it travelled; None where nothing was predicted."""
+    ours: SchedulerRequest | None = vars(req).get("laps_sd")
+    prediction = None if ours is None else ours.attachment.prediction
+    return None if prediction is None else prediction.to_wire()
 
 
 def waiting_in(scheduler: Scheduler | None) -> int:

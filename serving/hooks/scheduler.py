@@ -182,7 +182,9 @@ class SchedulerHooks:
         parallel: ParallelOptions = get_parallel()
         side = SchedulerSide(
             make_policy(config.policy_name, config.settings(), ASSUMED, scheduler.max_running_requests),
-            max_correct_drafts=drafts_of(spec.speculative_num_draft_tokens, spec),
+            max_correct_drafts=0  # one token a step is then no belief but known
+            if spec.speculative_algorithm is None
+            else drafts_of(spec.speculative_num_draft_tokens, spec),
             low_priority_first=scheduler.schedule_low_priority_values_first,
             keep_steps=config.record.path is not None,
             traits=server_traits(spec, get_exec()),

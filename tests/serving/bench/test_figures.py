@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from laps_sd.errors import InputError
-from laps_sd.serving.bench.figures import Turn, compare_tokens, summary_of, write_requests
-from laps_sd.serving.bench.load import LoadResult, poisson_arrivals
+from laps_sd.errors import InputError, WorkError
+from laps_sd.serving.bench.calibration import capacity_of
+from laps_sd.serving.bench.figures import compare_tokens, ratios_of, summary_of, write_requests
+from laps_sd.serving.bench.load import LoadResult
 from laps_sd.serving.bench.rank_time import counts_in, quantiles_us
+from laps_sd.serving.bench.round_log import RoundsSeen, read_rounds
 from laps_sd.serving.bench.run import policy_args, run_bench
+from laps_sd.serving.bench.turn import Turn
 
 
 def result(name: str, finish: float | None, tokens: list[int], **meta: object) -> LoadResult:
@@ -54,13 +57,44 @@ def test_our_own_count_of_preemptions_is_used_where_there_is_one() -> None:
     assert result("a", 1.0, [1], num_retractions=3).outcome().preemptions == 3
 
 
-def test_arrivals_are_poisson_and_repeatable() -> None:
-    arrivals = poisson_arrivals(4000, 5.0, seed=3)
-    assert arrivals == poisson_arrivals(4000, 5.0, seed=3)
-    assert arrivals[0] == 0.0
-    assert arrivals == sorted(arrivals)
-    assert 4000 / arrivals[-1] == pytest.approx(5.0, rel=0.1)
-    assert poisson_arrivals(3, None, seed=0) == [0.0, 0.0, 0.0]
+ROUNDS = {"arrival": 2, "first_token": 5, "end": 12, "spans": [[4, 6], [9, 12]]}
+
+
+def test_latency_is_given_in_rounds_where_they_were_counted() -> None:
+    ours = result("a", 1.0, [1], laps_sd={"preemptions": 1, "rounds": ROUNDS})
+    theirs = result("b", 1.0, [1], laps_sd=[{"rounds": {**ROUNDS, "end": 22}}])
+    summary = summary_of([Turn("x", 0, [ours, theirs, result("c", 1.0, [1])], None)])
+    assert summary["latency_rounds"]["mean"] == 15.0
+    assert (summary["ttft_rounds"]["mean"], summary["queue_rounds"]["mean"]) == (3.0, 2.0)
+    assert summary_of([Turn("x", 0, [result("c", 1.0, [1])], None)])["latency_rounds"] is None
+
+
+def test_ratios_pair_the_same_requests_of_the_same_rounds() -> None:
+    turns = [
+        Turn("fcfs", 0, [result("a", 2.0, [1]), result("b", 4.0, [1])]),
+        Turn("las", 0, [result("b", 2.0, [1]), result("a", 1.0, [1])]),
+        Turn("fcfs", 1, [result("a", 50.0, [1])]),
+    ]
+    ratios = ratios_of(turns, ["fcfs", "las"])
+    assert ratios["las"]["fcfs"]["latency_s"]["mean"] == {"ratio": 0.5, "low": 0.5, "high": 0.5}
+    assert ratios["fcfs"]["las"]["latency_s"]["p99"]["ratio"] == pytest.approx(2.0)
+    assert ratios["las"]["fcfs"]["latency_rounds"] is None
+
+
+def test_the_capacity_is_what_slots_do_while_all_are_busy(tmp_path: Path) -> None:
+    rounds = [
+        {"round": n, "at": 0.5 * n, "cpu_s": 0.4 * n, "kind": "decode", "requests": 2, "waiting": max(3 - n, 0),
+         "tokens": 0, "after_idle": False}
+        for n in range(1, 7)
+    ]  # fmt: skip
+    log = tmp_path / "rounds.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in rounds))
+    # Each holds a slot for 5 rounds, so 2 slots do 0.4 requests a round; the only timed round with a queue took 0.5 s.
+    results = [result(name, 1.0, [1], laps_sd={"rounds": ROUNDS}) for name in "abc"]
+    capacity = capacity_of(results, read_rounds(log), slots=2)
+    assert (capacity.per_round, capacity.per_second) == (pytest.approx(0.4), pytest.approx(0.8))
+    with pytest.raises(WorkError, match="no request ever waited"):
+        capacity_of(results, RoundsSeen([], {}), slots=2)
 
 
 def test_every_request_is_written_down(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """``laps-sd bench`` from the command line to the figures, on servers that answer without a model."""
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -272,7 +275,7 @@ def test_every_policy_gets_the_same_requests_on_servers_of_its_own(
     assert result["policies"]["fcfs"]["finished"] == 6
     assert result["identical_tokens"] is True
     chosen = [args[args.index("--schedule-policy") + 1] for args, _ in started_servers]
-    assert chosen == ["fcfs", "hrrn", "fcfs", "hrrn"]
+    assert chosen == ["fcfs", "hrrn", "hrrn", "fcfs"], "there and back"
     assert all(args[-2:] == ["--x", "a b"] for args, _ in started_servers)
     assert all(sorted(b["text"] for b in fake.bodies) == ["one", "three", "two"] for _, fake in started_servers)
 
@@ -321,3 +324,98 @@ def test_a_demo_of_no_model_leaves_nothing_behind_and_takes_nothing_away(
     assert run(["demo", "--model", str(tmp_path), "--out", str(earlier.parent)]) == 2
     assert "holds no config.json" in capsys.readouterr().err
     assert earlier.is_dir()
+
+
+@pytest.fixture
+def without_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Prompts go as they are; returns a file of them."""
+    monkeypatch.setattr("laps_sd.serving.bench.run.demo_model", lambda: None)
+    monkeypatch.setattr("laps_sd.serving.bench.load._tokenizer", lambda model, cpu: None)
+    path = tmp_path / "p.txt"
+    path.write_text("one\ntwo\nthree\nfour\n")
+    return path
+
+
+def test_an_interrupted_comparison_goes_on_where_it_was(
+    bench: Bench, started_servers: list[tuple[list[str], Any]], without_a_model: Path, tmp_path: Path
+) -> None:
+    options = ("--policies", "fcfs,hrrn", "--prompts", str(without_a_model), "--rounds", "2")
+    whole = bench(*options)
+    assert len(started_servers) == 4
+    (tmp_path / "out" / "turns" / "1-fcfs.json").unlink()  # as if it had been interrupted in the last turn
+    resumed = bench(*options, "--resume")
+    assert len(started_servers) == 5
+    assert resumed["policies"].keys() == whole["policies"].keys()
+    assert resumed["policies"]["hrrn"] == whole["policies"]["hrrn"]
+    assert "another comparison (seed differ)" in bench(*options, "--resume", "--seed", "9", code=2)["warned"]
+    assert len(bench(*options)["policies"]) == 2
+    assert len(started_servers) == 9, "without --resume everything anew"
+
+
+def test_rounds_go_on_until_the_interval_is_narrow_and_no_further_than_allowed(
+    bench: Bench, started_servers: list[tuple[list[str], Any]], without_a_model: Path
+) -> None:
+    options = ("--policies", "fcfs,hrrn", "--prompts", str(without_a_model), "--rounds", "1", "--max-rounds", "3")
+    assert bench(*options, "--until-width", "1000")["workload"]["rounds"] == 1
+    result = bench(*options, "--until-width", "0.001")
+    assert result["workload"]["rounds"] == 3, "never as narrow as that"
+    mean = result["ratios"]["hrrn"]["fcfs"]["latency_s"]["mean"]
+    assert mean["low"] <= mean["ratio"] <= mean["high"]
+    assert "hrrn / fcfs" in result["said"]
+
+
+def test_requests_that_warm_up_are_sent_and_not_measured(
+    bench: Bench, started_servers: list[tuple[list[str], Any]], without_a_model: Path
+) -> None:
+    result = bench("--policies", "fcfs", "--prompts", str(without_a_model), "--rounds", "1", "--warm-up", "3")
+    assert len(started_servers[0][1].bodies) == 4
+    assert result["policies"]["fcfs"]["finished"] == 1
+    assert (
+        "leave none"
+        in bench("--policies", "fcfs", "--prompts", str(without_a_model), "--warm-up", "4", code=2)["warned"]
+    )
+
+
+def test_a_closed_loop_has_no_more_requests_under_way_than_clients(bench: Bench, fake_sglang: Any) -> None:
+    under_way, most = [0], [0]
+    lock = threading.Lock()
+
+    def answer(body: dict[str, Any], number: int) -> tuple[int, Any]:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        time.sleep(0.02)
+        with lock:
+            under_way[0] -= 1
+        return 200, fake_sglang.meta()
+
+    fake_sglang.answer = answer
+    result = bench("--url", fake_sglang.url, "--requests", "9", "--arrivals", "closed", "--clients", "3")
+    assert result["policies"]["hrrn"]["finished"] == 9
+    assert most[0] <= 3
+    assert (result["workload"]["arrivals"], result["workload"]["clients"]) == ("closed", 3)
+
+
+def test_a_trace_is_sent_at_its_own_times(bench: Bench, fake_sglang: Any, tmp_path: Path) -> None:
+    records = [
+        msgspec.structs.replace(record, arrival_s=7.0 + 0.1 * i) for i, record in enumerate(builtin_trace("ngram")[:3])
+    ]
+    write_records(tmp_path / "trace.parquet", records)
+    bench("--url", fake_sglang.url, "--prompts", str(tmp_path / "trace.parquet"), "--arrivals", "trace")
+    rows = [json.loads(line) for line in (tmp_path / "out" / "requests.jsonl").read_text().splitlines()]
+    sent = [row["arrival_s"] for row in rows]
+    assert sent[1] - sent[0] >= 0.09
+    assert sent[2] - sent[0] >= 0.19
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--load", "0.9", "--rate", "2"), "and not both"),
+        (("--arrivals", "trace"), "needs a trace"),
+        (("--arrivals", "poisson"), "need a rate or a load"),
+        (("--url", "http://127.0.0.1:9", "--clock", "rounds"), "--clock cannot be had with --url"),
+    ],
+)
+def test_loads_that_contradict_themselves_are_refused(bench: Bench, options: tuple[str, ...], complaint: str) -> None:
+    assert complaint in bench(*options, code=2)["warned"]

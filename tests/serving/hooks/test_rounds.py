@@ -1,10 +1,9 @@
 """Rounds are counted alike under every policy, in SGLang's own loop, and nothing is decided otherwise for it."""
 
 import json
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,46 +13,6 @@ from laps_sd.serving.flags import META_KEY
 from laps_sd.serving.hooks.check import difference
 from laps_sd.serving.hooks.targets import ROUND_TARGETS, Target
 from laps_sd.serving.rounds import RequestRounds, RoundLog
-
-
-@pytest.fixture
-def counting(tmp_path: Path) -> Iterator[Callable[[Any], Any]]:
-    """``counting(it)``: count the rounds of this engine too; returns the hooks."""
-
-    started: list[Any] = []
-
-    def start(it: Any) -> Any:
-        from laps_sd.serving.hooks.rounds import RoundHooks
-
-        hooks = RoundHooks()
-        started.append(hooks)
-        hooks.open(tmp_path / "rounds.jsonl")
-        ours = dict(it.hooks.table)
-        create = it.scheduler._create_generation_req
-
-        def created(*args: Any, **kwargs: Any) -> Any:
-            req = create(*args, **kwargs)
-            hooks.table["_create_generation_req"](req, it.scheduler)
-            return req
-
-        def prefilled(original: Any, *args: Any) -> None:
-            hooks.table["process_batch_result_prefill"](
-                lambda *inner: ours["process_batch_result_prefill"](original, *inner), *args
-            )
-
-        def decoded(*args: Any, **kwargs: Any) -> None:
-            ours["_normalize_decode_outputs"](*args, **kwargs)
-            hooks.table["_normalize_decode_outputs"](*args, **kwargs)
-
-        it.scheduler._create_generation_req = created
-        table = {**ours, "process_batch_result_prefill": prefilled, "_normalize_decode_outputs": decoded}
-        it.hooks = SimpleNamespace(table=table, active=it.hooks.active)
-        it.streamer = hooks.get_output_streamer_class(type(it.streamer), it.scheduler)()
-        return hooks
-
-    yield start
-    for hooks in started:
-        hooks.close()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,78 @@
+"""What a server logged of its rounds: how long each took, with how many requests, and who waited."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from laps_sd.errors import InputError
+from laps_sd.serving.rounds import LoggedPolicy, LoggedRequest, LoggedRound
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsSeen:
+    """A log, read.
+
+    Attributes
+    ----------
+    rounds : list of LoggedRound
+    requests : dict
+        Finished requests by the server's id of each.
+    policy : LoggedPolicy or None
+        Which policy of ours ranked; None where it was SGLang's.
+    """
+
+    rounds: list[LoggedRound]
+    requests: dict[str, LoggedRequest]
+    policy: LoggedPolicy | None = None
+
+    @property
+    def most_correct_drafts(self) -> int:
+        """The most drafts that any step accepted."""
+        return max((max(r["accept_lengths"], default=1) for r in self.requests.values()), default=1) - 1
+
+    def timed(self) -> list[tuple[LoggedRound, float, float]]:
+        """Return the rounds whose time is known, with it: seconds since the last one ended, by clock and processor.
+
+        Left out is a round before which the server was idle.
+        """
+        return [
+            (now, now["at"] - before["at"], now["cpu_s"] - before["cpu_s"])
+            for before, now in pairwise(self.rounds)
+            if not now["after_idle"]
+        ]
+
+    def seconds(self) -> list[tuple[LoggedRound, float]]:
+        """Return the rounds whose time is known, with it."""
+        return [(line, seconds) for line, seconds, _ in self.timed()]
+
+
+def rounds_path(out: Path, name: str) -> Path:
+    """Return where the server of the turn of this name logs its rounds."""
+    return out / f"rounds-{name}.jsonl"
+
+
+def read_rounds(path: Path) -> RoundsSeen:
+    """Read what a server wrote into the file that LAPS_SD_ROUNDS named.
+
+    Raises
+    ------
+    InputError
+        It is no such file.
+    """
+    rounds: list[LoggedRound] = []
+    requests: dict[str, LoggedRequest] = {}
+    policy: LoggedPolicy | None = None
+    try:
+        for line in path.read_bytes().splitlines():
+            row = msgspec.json.decode(line)
+            if "round" in row:
+                rounds.append(row)
+            elif "policy" in row:
+                policy = row
+            else:
+                requests[row["rid"]] = row
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no log of rounds ({error}); measure anew") from error
+    return RoundsSeen(rounds, requests, policy)
