@@ -37,12 +37,15 @@ def demo(
     from laps_sd.files import check_writable, write_json
     from laps_sd.report.comparison import policy_rows
     from laps_sd.report.demo import demo_report
+    from laps_sd.serving.bench.figures import read_requests
 
     if json is not None:
         check_writable(json)
     with steps() as shown:
         figures = run_demo(DemoOptions(out=out, model=model, draft=draft, seed=seed), shown)
-    report = demo_report(figures, policy_rows(figures["policies"]), bench_requests(out)).write(out / "report.html")
+    served = read_requests(out / "bench")
+    page = demo_report(figures, policy_rows(figures["policies"]), bench_requests(out), served)
+    report = page.write(out / "report.html")
     write_json(out / "demo.json", figures)
     if json is not None:
         write_json(json, figures)

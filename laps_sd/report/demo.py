@@ -8,6 +8,7 @@ from typing import Any
 from plotly.graph_objects import Bar, Figure, Scatter
 
 from laps_sd.report.page import Page
+from laps_sd.report.served import Row, gantt
 
 #: One colour per policy, readable for the colour-blind.
 COLOURS = ("#7f8ea3", "#1f5fbf", "#d1742a", "#3a8f5c")
@@ -19,7 +20,7 @@ Rows = tuple[list[str], list[list[str]]]
 Requests = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def demo_report(figures: Mapping[str, Any], rows: Rows, requests: Requests) -> Page:
+def demo_report(figures: Mapping[str, Any], rows: Rows, requests: Requests, served: Sequence[Row] = ()) -> Page:
     """Return the page.
 
     Parameters
@@ -30,9 +31,16 @@ def demo_report(figures: Mapping[str, Any], rows: Rows, requests: Requests) -> P
         The comparison as text.
     requests : mapping
         What :func:`laps_sd.demo.bench_requests` returns.
+    served : sequence of mapping, optional
+        The lines of the comparison's ``requests.jsonl``, for the picture of who ran when.
     """
     page = Page("LAPS-SD demo", "One burst of requests through a real SGLang server, under fcfs and under laps-sd")
     _comparison(page, figures, rows, requests)
+    if any((row["laps_sd"] or {}).get("rounds") for row in served):
+        caption = (
+            "Each request waiting, holding a slot, preempted. A round is a prefill or one decode step of all that run."
+        )
+        page.figure(gantt(served), caption)
     _accuracy(page, figures["evaluation"])
     page.heading("Where the models are")
     page.text(f"MLflow run {figures['run_id']} in experiment {figures['experiment']}. To look at it:")

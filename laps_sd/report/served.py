@@ -34,7 +34,7 @@ def gantt(rows: Sequence[Row]) -> Figure:
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
-    lives = _lives(rows)
+    lives = lives_of(rows)
     figure = make_subplots(len(lives), 1, shared_xaxes=True, subplot_titles=list(lives), vertical_spacing=0.06)
     for place, life in enumerate(lives.values(), start=1):
         start = min(rounds["arrival"] for rounds in life)
@@ -54,7 +54,7 @@ def gantt(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _lives(rows: Sequence[Row]) -> dict[str, list[Mapping[str, Any]]]:
+def lives_of(rows: Sequence[Row]) -> dict[str, list[Mapping[str, Any]]]:
     """Return the rounds of the requests of each policy's first turn, in the order of arrival."""
     lives: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -53,7 +53,7 @@ def test_what_was_recorded_makes_better_predictions(
         ]  # fmt: skip
         with SglangServer(args, cpu=True, model=model_folder, log=tmp_path / f"server-{seed}.log") as server:
             server.wait_ready(900)
-            requests = workload(generate_prompts(60, seed), None, 192, rate=None, seed=0, cpu=True)
+            requests = workload(generate_prompts(60, seed), None, 192, cpu=True)
             assert all(answer.error is None for answer in send_load(server.url, requests, timeout_s=3000))
             return mean_length_error(server)
 

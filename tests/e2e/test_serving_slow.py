@@ -46,7 +46,7 @@ def adaptive_eagle(tmp_path: Path, head: Path) -> list[str]:
 
 def mixed_requests() -> list[LoadRequest]:
     """Forty requests, the long ones first, so that later ones preempt."""
-    asked = workload(generate_prompts(40, seed=5), None, 48, rate=None, seed=0, cpu=True)
+    asked = workload(generate_prompts(40, seed=5), None, 48, cpu=True)
     for i, request in enumerate(asked):
         request.body["sampling_params"].update(max_new_tokens=48 if i < 8 else 4 + i % 9, ignore_eos=i < 8)
     return [LoadRequest(r.request_id, r.body, 0.0 if i < 8 else 2.0 + 0.05 * i) for i, r in enumerate(asked)]
@@ -67,7 +67,7 @@ def with_hints(requests: list[LoadRequest]) -> list[LoadRequest]:
     for request in requests:
         sampling = dict(request.body["sampling_params"])
         sampling["custom_params"] = {"laps_sd": {"expected_output_tokens": sampling["max_new_tokens"]}}
-        hinted.append(LoadRequest(request.request_id, {**request.body, "sampling_params": sampling}, request.arrival_s))
+        hinted.append(LoadRequest(request.request_id, {**request.body, "sampling_params": sampling}, request.arrival))
     return hinted
 
 
