@@ -80,7 +80,7 @@ def run_demo(options: DemoOptions, steps: Steps) -> dict[str, Any]:
     WorkError
         This environment cannot serve, a server died, or too few answers came back to train on.
     """
-    from laps_sd.serving.bench.run import check_servers
+    from laps_sd.serving.bench.servers import check_servers
 
     check_servers(options.model, options.draft, None, cpu=True)  # before anything of an earlier demo is taken away
     _clear(options.out)

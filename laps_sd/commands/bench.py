@@ -57,7 +57,10 @@ def bench(
     ] = None,
     requests: Annotated[int, typer.Option(help="Requests per run; of a file the first so many.", min=2)] = 32,
     rate: Annotated[
-        float | None, typer.Option(help="Poisson arrivals per second [default: all at once].", min=1e-6)
+        float | None,
+        typer.Option(
+            help="Poisson arrivals per second, or per round with --clock rounds [default: all at once].", min=1e-6
+        ),
     ] = None,
     load: Annotated[
         float | None,
@@ -144,7 +147,8 @@ def bench(
     from laps_sd.files import check_folder, check_outputs, write_json
     from laps_sd.report.comparison import policy_table, ratio_table, simulated_rows, step_rows, text_table
     from laps_sd.serving.bench.names import needs_bundle
-    from laps_sd.serving.bench.run import check_servers, check_usage, run_bench
+    from laps_sd.serving.bench.run import check_usage, run_bench
+    from laps_sd.serving.bench.servers import check_servers
     from laps_sd.serving.bench.url import bench_url
 
     check_outputs((json, report), (prompts,))

@@ -196,5 +196,5 @@ def started_servers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Fa
         def __exit__(self, *why: Any) -> None:
             self._context.__exit__(*why)
 
-    monkeypatch.setattr("laps_sd.serving.bench.run.SglangServer", Server)
+    monkeypatch.setattr("laps_sd.serving.bench.servers.SglangServer", Server)
     return started

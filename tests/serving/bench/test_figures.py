@@ -11,7 +11,8 @@ from laps_sd.serving.bench.figures import compare_tokens, ratios_of, summary_of,
 from laps_sd.serving.bench.load import LoadResult
 from laps_sd.serving.bench.rank_time import counts_in, quantiles_us
 from laps_sd.serving.bench.round_log import RoundsSeen, read_rounds
-from laps_sd.serving.bench.run import policy_args, run_bench
+from laps_sd.serving.bench.run import run_bench
+from laps_sd.serving.bench.servers import policy_args
 from laps_sd.serving.bench.turn import Turn
 
 
