@@ -102,7 +102,7 @@ def arrive(side: SchedulerSide, rng: random.Random) -> Request:
 def time_rounds(waiting_count: int, rounds: int) -> dict[str, float]:
     """Microseconds per round and per request and step, in steady state, and milliseconds of the dearest finish."""
     rng = random.Random(0)  # noqa: S311 - test data
-    cost = CostModel(step_s=0.025, prefill_s_per_token=0.0001)
+    cost = CostModel(step_s=0.025, prefill_s=0.015, prefill_s_per_token=0.0001)
     side = TimedSide(make_policy("laps-sd", None, cost, RUNNING), max_correct_drafts=5)
     waiting = [arrive(side, rng) for _ in range(RUNNING + waiting_count)]
     side.rank(waiting)
@@ -157,7 +157,7 @@ def time_rounds(waiting_count: int, rounds: int) -> dict[str, float]:
 def time_overload(waiting_count: int, rounds: int) -> dict[str, float]:
     """Milliseconds of a round, new states and finishes included, while clients give up and others come."""
     rng = random.Random(0)  # noqa: S311 - test data
-    cost = CostModel(step_s=0.025, prefill_s_per_token=0.0001)
+    cost = CostModel(step_s=0.025, prefill_s=0.015, prefill_s_per_token=0.0001)
     side = SchedulerSide(make_policy("laps-sd", None, cost, RUNNING), max_correct_drafts=5)
     waiting = [arrive(side, rng) for _ in range(waiting_count + RUNNING)]
     began = time.perf_counter()

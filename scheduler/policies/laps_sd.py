@@ -137,12 +137,9 @@ class LapsSd(Policy):
             self._sweep.begin(everybody=now != before or before[0] < self.settings.lean_trust)
 
     def _follow_queue(self) -> None:
-        """Places are outdated when the queue has become so much longer or shorter that the boost changed."""
+        """Let the boost follow the queue; places by different rates compare, those with and without one do not."""
         counted = self.boost.rate > 0
-        if not self.boost.follow():
-            return
-        self._sweep.begin(everybody=True)
-        if counted != (self.boost.rate > 0):  # another order altogether: what a launch costs has just been learned
+        if self.boost.follow() and counted != (self.boost.rate > 0):  # what a launch costs was just learned
             for state in self._waiting.values():
                 self.place(state)
 
