@@ -15,6 +15,8 @@ _DIGITS = 9
 #: What a predicted acceptance is worth before anything is known, and the weight of that: a sum of squared deviations of
 #: log accept lengths. Sixteen requests whose accept lengths differ by a quarter outweigh it.
 _PRIOR_WORTH, _PRIOR_SPREAD = 0.5, 1.0
+#: What is worth so little more or less is worth the same.
+_LEAST_CHANGE = 0.15
 
 
 class PredictionTrust:
@@ -70,14 +72,16 @@ class AcceptanceWorth:
     Attributes
     ----------
     value : float
-        0 to 1, as of the last review; 1 before the first, then shrunk towards one half while little is known.
+        0 to 1; 1 before the first look, then shrunk towards one half while little is known. All that waits is placed
+        anew when it changes: so it is looked at when there is twice the evidence, and a small difference is none.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._kept = 1 - 1 / settings.memory
         self._moments = np.zeros(5)  # n, Σx, Σy, Σxx, Σxy
         self._predicted = 0.0  # mean predicted steps
-        self._seen = 0
+        self._seen = self._next_look = 0
+        self._memory = settings.memory
         self.value = 1.0
         self._fixed = not settings.weigh_acceptance
 
@@ -95,7 +99,10 @@ class AcceptanceWorth:
     def review(self) -> None:
         """Compute ``value`` anew."""
         n, x, y, xx, xy = self._moments
-        if self._fixed or n <= 0:
+        if self._fixed or n <= 0 or self._seen < self._next_look:
             return
+        self._next_look = self._seen + min(self._seen, self._memory)
         slope = (xy - x * y / n + _PRIOR_WORTH * _PRIOR_SPREAD) / (xx - x * x / n + _PRIOR_SPREAD)
-        self.value = round(float(min(max(slope, 0.0), 1.0)), 1)  # coarse: places are computed anew when it changes
+        slope = float(min(max(slope, 0.0), 1.0))
+        if abs(slope - self.value) > _LEAST_CHANGE:
+            self.value = round(slope, 1)
