@@ -102,3 +102,15 @@ def test_a_review_costs_no_more_than_the_pace_in_any_round(monkeypatch) -> None:
     assert placed == list(range(200))
     policy.start_round()
     assert len(placed) == 200
+
+
+def test_a_review_of_the_unpredicted_does_not_make_a_sweep_of_everybody_begin_again() -> None:
+    states: dict[int, RequestState] = {}
+    sweep = Sweep(states)
+    waiting(sweep, states, 6)
+    sweep.begin(everybody=True)
+    placed = []
+    for _ in range(10):
+        placed += [state.arrival for state in sweep.take(2)]
+        sweep.begin(everybody=False)
+    assert placed == list(range(6))
