@@ -103,6 +103,6 @@ class AcceptanceWorth:
             return
         self._next_look = self._seen + min(self._seen, self._memory)
         slope = (xy - x * y / n + _PRIOR_WORTH * _PRIOR_SPREAD) / (xx - x * x / n + _PRIOR_SPREAD)
-        slope = float(min(max(slope, 0.0), 1.0))
-        if abs(slope - self.value) > _LEAST_CHANGE:
-            self.value = round(slope, 1)
+        worth = float(min(max(slope, 0.0), 1.0))
+        if abs(worth - self.value) > _LEAST_CHANGE:
+            self.value = round(worth, 1)
