@@ -234,7 +234,7 @@ def of_one_kind(request: dict[str, Any]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("request_", filter(of_one_kind, REQUESTS["penalties"]))
+@pytest.mark.parametrize("request_", [*filter(of_one_kind, REQUESTS["penalties"])])
 def test_penalties_outlive_sglangs_own_retraction_too(start: Any, request_: dict[str, Any]) -> None:
     alone = answered(start([*ONE_SLOT, "--disable-overlap-schedule"]), request_)
     server = start(["--max-running-requests", "4", "--disable-overlap-schedule"], RETRACTING)
