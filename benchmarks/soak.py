@@ -44,6 +44,8 @@ COMMON = [
 #: Ways of serving. Under the last two SGLang's own count of penalties hangs on who else is there (docs/serving.md).
 SETTINGS = {"plain": ["--disable-overlap-schedule"], "overlap": [], "n-gram drafts": speculation_args("ngram")}
 PENALTIES_COMPARABLE = ("plain",)
+#: Tokens that a verify step gives at most.
+MOST_IN_A_STEP = 8
 FAULTS = "faults"
 PARTS = (*SETTINGS, FAULTS)
 #: Clients at the same time.
@@ -230,10 +232,19 @@ def matches(ending: Ending, right: Ending) -> bool:
 
 
 def _begins(answer: Json, right: list[Json]) -> bool:
+    """Whether it is the beginning of a right answer, or goes on for a verify step where that ends.
+
+    Of a request that is being aborted SGLang looks for no other end, so what a step gave behind a stop string stays.
+    """
     ids = answer["ids"]
     if ids is None:
         return True
-    return any(other["ids"] is not None and other["ids"][: len(ids)] == ids for other in right)
+    return any(
+        other["ids"] is not None
+        and ids[: len(other["ids"])] == other["ids"][: len(ids)]
+        and len(ids) <= len(other["ids"]) + MOST_IN_A_STEP
+        for other in right
+    )
 
 
 def idle(server: SglangServer, timeout_s: float = 300.0) -> Check:

@@ -92,7 +92,7 @@ FEATURES: dict[str, tuple[int, Callable[[random.Random], Json]]] = {
     "schema": (2, lambda _: {"json_schema": json.dumps(_SCHEMA)}),
     "n = 3": (3, lambda rng: {"n": 3, "ignore_eos": rng.random() < 0.5}),
     "logit bias": (1, lambda rng: {"logit_bias": {str(rng.randrange(20, 400)): 5.0}}),
-    "invalid": (1, lambda rng: rng.choice([{"regex": "((("}, {"max_new_tokens": -1}, {"n": 0}])),
+    "invalid": (1, lambda rng: rng.choice([{"regex": "((("}, {"max_new_tokens": -1}, {"top_p": 2.0}])),
 }
 
 

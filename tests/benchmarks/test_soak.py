@@ -50,6 +50,13 @@ def test_who_aborted_or_left_may_get_nothing_or_a_beginning() -> None:
     assert judged(Ending("failed"), "aborts") == (1, 0)
 
 
+def test_an_aborted_answer_may_go_on_to_the_end_of_its_verify_step() -> None:
+    """SGLang looks for no stop string in a step of a request that is being aborted."""
+    assert judged(Ending("aborted", [answer(1, 2, 3, 4, 5, end="abort")]), "aborts") == (0, 0)
+    assert judged(Ending("aborted", [answer(1, 2, 4, 4, 5, end="abort")]), "aborts") == (0, 1)
+    assert judged(Ending("aborted", [answer(*range(1, 20), end="abort")]), "aborts") == (0, 1)
+
+
 def test_what_a_stock_server_refuses_must_be_refused() -> None:
     refusal = Ending("refused", detail="status 400")
     assert judged(refusal, right=refusal) == (0, 0)
