@@ -52,7 +52,7 @@ def answers_of_a_burst(url: str, long: list[dict[str, Any]], short: list[dict[st
 
 
 @pytest.mark.xfail(
-    reason="by default settings no swap has ridden on a real server yet: tokens equal, 0 preemptions", strict=True
+    reason="by default settings no swap has ridden on a real server yet: tokens equal, 0 preemptions", strict=False
 )
 def test_swaps_ride_in_prefills_by_default_and_change_no_token(
     server_factory: Callable[..., SglangServer], tmp_path: Path
