@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Literal
 
-from laps_sd.scheduler import Policy, RequestState, new_request
+from laps_sd.scheduler import Policy, RequestState, make_policy, new_request
 from laps_sd.serving.engine import Req
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields
@@ -261,6 +261,7 @@ class SchedulerSide:
         self._waiting.clear()
         self._running.clear()
         self._missed.clear()
+        self.policy = make_policy("fcfs")  # a new one knows nobody: the old one holds every request that waited
         if self._metrics is not None:
             self._metrics.fell_back(hook)
 

@@ -1,6 +1,8 @@
 """The scheduler's side keeps the policy informed of what SGLang does, and SGLang's queue in the policy's order."""
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -349,3 +351,13 @@ def test_what_is_about_to_end_or_cannot_resume_is_retracted_last(side: Scheduler
     for req in reqs:
         side.on_admit(req)
     assert [reqs[i].rid for i in side.keep_order(reqs)] == ["ending", "hidden", "short", "long"]
+
+
+def test_nothing_of_a_request_is_kept_once_the_policy_is_asked_no_more(side: SchedulerSide, arrive: Make) -> None:
+    queue = [arrive(f"r{i}") for i in range(9)]
+    order(side, *queue)
+    held = [weakref.ref(req.laps_sd) for req in queue]
+    side.stand_down("calc_priority")
+    queue.clear()
+    gc.collect()
+    assert [ref() for ref in held] == [None] * 9
