@@ -103,7 +103,7 @@ class PosteriorBase:
         self._drafts = self._most = max_correct_drafts
         self._recent_tokens = self._recent_squares = self._recent_weight = 0.0  # discounted sums over the last steps
         self._changing = False  # whether what was believed before is being given up
-        self._blocks: tuple[float, ...] = ()  # tokens of the last whole blocks of steps
+        self._blocks: list[float] = []  # tokens of the last whole blocks of steps
         self._block_tokens, self._block_steps = 0.0, 0  # of the block that is not whole yet
         self._before = NOTHING  # the steps before these blocks
         self._doubt = 0.0  # squared distance between belief and last steps beyond what is chance (tokens²)
@@ -203,7 +203,7 @@ class PosteriorBase:
         self._steps += 1
         if n != self._drafts:  # another draft length: what steps emitted before says nothing about a change
             self._recent_tokens = self._recent_squares = self._recent_weight = 0.0
-            self._blocks, self._before = (), NOTHING
+            self._blocks, self._before = [], NOTHING
             self._block_tokens, self._block_steps = 0.0, 0
         self._drafts = n
         if self._most is None or n > self._most:
@@ -235,8 +235,7 @@ class PosteriorBase:
             self._changing = False
 
     def _close_block(self) -> None:
-        blocks = (*self._blocks, self._block_tokens)
+        self._blocks.append(self._block_tokens)
         self._block_tokens, self._block_steps = 0.0, 0
-        if len(blocks) > BLOCKS:
-            self._before, blocks = self._before.joined(block_of(BLOCK, blocks[0])), blocks[1:]
-        self._blocks = blocks
+        if len(self._blocks) > BLOCKS:
+            self._before = self._before.joined(block_of(BLOCK, self._blocks.pop(0)))
