@@ -43,7 +43,7 @@ def test_what_was_recorded_makes_better_predictions(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
 
     def promote(data: Sequence[RequestRecord] | Sequence[Path], name: str) -> None:
-        assert train(data, tmp_path / name, register="loop").registered == "models:/loop@champion"
+        assert train(data, tmp_path / name, register="loop", promote=True).registered == "models:/loop@champion"
 
     def error_of_champion(seed: int) -> float:
         args = [
