@@ -128,6 +128,7 @@ def test_short_requests_preempt_and_every_token_stays_the_same(
     assert [a.output_ids for a in answers] == [a.output_ids for a in fcfs_answers]
     fields = [a.meta_info["laps_sd"] for a in answers]
     assert sum(f["preemptions"] for f in fields) >= 1
+    assert all(f["recomputed_tokens"] <= 4 * f["preemptions"] for f in fields), "resumed from the radix cache"
     assert all(f["accept_length"] >= 1 for f in fields if f["steps"])
     assert any(f["accept_length"] > 1 for f in fields if f["steps"])
 
@@ -138,13 +139,6 @@ def test_short_requests_preempt_and_every_token_stays_the_same(
         return sum(some) / len(some)
 
     assert mean(answers, False) / mean(answers, True) < mean(fcfs_answers, False) / mean(fcfs_answers, True)
-
-
-def test_a_preempted_request_resumes_from_the_radix_cache(laps: SglangServer) -> None:
-    answers = send_load(laps.url, burst())
-    preempted = [a.meta_info["laps_sd"] for a in answers if a.meta_info["laps_sd"]["preemptions"]]
-    assert preempted
-    assert all(f["recomputed_tokens"] <= 4 * f["preemptions"] for f in preempted), "its KV was kept"
 
 
 def test_one_prompt_gets_one_prediction_through_every_endpoint(laps: SglangServer) -> None:
