@@ -57,6 +57,14 @@ def test_an_aborted_answer_may_go_on_to_the_end_of_its_verify_step() -> None:
     assert judged(Ending("aborted", [answer(*range(1, 20), end="abort")]), "aborts") == (0, 1)
 
 
+def test_who_is_aborted_during_the_compilation_of_its_grammar_gets_one_token_of_another_prompt() -> None:
+    for feature in ("regex", "schema"):
+        assert judged(Ending("aborted", [answer(9, end="abort")]), "aborts", feature=feature) == (0, 0)
+        assert judged(Ending("aborted", [answer(9, 9, end="abort")]), "aborts", feature=feature) == (0, 1)
+        assert judged(Ending("answered", [answer(9)]), "aborts", feature=feature) == (0, 1)
+    assert judged(Ending("aborted", [answer(9, end="abort")]), "aborts", feature="plain") == (0, 1)
+
+
 def test_what_a_stock_server_refuses_must_be_refused() -> None:
     refusal = Ending("refused", detail="status 400")
     assert judged(refusal, right=refusal) == (0, 0)
