@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -33,6 +33,7 @@ from laps_sd.serving.bench.round_log import read_rounds
 from laps_sd.serving.cpu.model import draft_model
 from laps_sd.serving.flags import ROUNDS_ENV
 from laps_sd.serving.process.server import SglangServer
+from laps_sd.serving.process.speculation import speculation_args
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results-faults.md"
 SLOTS = 4
@@ -70,7 +71,6 @@ class Setting:
     bundle: Path
     requests: list[LoadRequest]
     per_second: float = 0.0
-    rows: list[Row] = field(default_factory=list)
 
     @contextmanager
     def server(
@@ -80,7 +80,7 @@ class Setting:
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(config or {}))
         args = [
-            *("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8"),
+            *speculation_args("ngram"),
             *("--max-running-requests", str(SLOTS), "--enable-metrics", "--schedule-policy", "laps-sd"),
             *("--laps-sd-bundle", str(self.bundle), "--laps-sd-config", str(path)),
         ]
@@ -126,7 +126,7 @@ def overload(setting: Setting) -> Row:
         results = send_load(server.url, setting.at_load(2.0, 1), timeout_s=3600)
         after = recovered(server, setting.requests[:5])
     answered, lost = counted(results)
-    longest = max((r.rounds["end"] - r.rounds["arrival"] for r in results if r.rounds), default=0)
+    longest = max((r.latency_rounds or 0 for r in results), default=0)
     seen = read_rounds(log)
     queue = max(line["waiting"] for line in seen.rounds)
     during = f"up to {queue} waiting; longest latency {longest:,} of {seen.rounds[-1]['round']:,} rounds"
@@ -175,28 +175,23 @@ async def _hang_up(url: str, requests: list[LoadRequest]) -> tuple[int, int]:
 def slow_predictor(setting: Setting) -> Row:
     """No prediction is ready in time."""
     with setting.server("slow", {"prediction": {"timeout_ms": 0.001}}) as server:
-        results = send_load(server.url, setting.at_load(1.0, 3))
-        metrics = server.metrics()
-        after = recovered(server, setting.requests[:5])
-    answered, lost = counted(results)
-    missing = metrics.get("laps_sd_unpredicted_requests_total", 0)
-    return Row(
-        "a predictor too slow", len(results), answered, lost, f"{missing:.0f} requests ranked unpredicted", after
-    )
+        return unpredicted(setting, server, "a predictor too slow", 3)
 
 
 def raising_predictor(setting: Setting) -> Row:
     """Every prediction raises from the fourth on."""
     fault = Fault("laps_sd.predictors.bundle:PredictorBundle.predict_one", 4, "ZeroDivisionError")
     with setting.server("raising", env=dict(install(setting.folder / "inside", fault))) as server:
-        results = send_load(server.url, setting.at_load(1.0, 4))
-        metrics = server.metrics()
-        after = recovered(server, setting.requests[:5])
+        return unpredicted(setting, server, "a predictor that raises", 4)
+
+
+def unpredicted(setting: Setting, server: SglangServer, fault: str, seed: int) -> Row:
+    """Send requests to a server that predicts next to nothing."""
+    results = send_load(server.url, setting.at_load(1.0, seed))
+    missing = server.metrics().get("laps_sd_unpredicted_requests_total", 0)
+    after = recovered(server, setting.requests[:5])
     answered, lost = counted(results)
-    missing = metrics.get("laps_sd_unpredicted_requests_total", 0)
-    return Row(
-        "a predictor that raises", len(results), answered, lost, f"{missing:.0f} requests ranked unpredicted", after
-    )
+    return Row(fault, len(results), answered, lost, f"{missing:.0f} requests ranked unpredicted", after)
 
 
 def full_disk(setting: Setting) -> Row:

@@ -166,7 +166,7 @@ def bench(
         with sharing("starting") as tell:
             result = bench_url(url, policy=names[0] if names else None, api_key=api_key, progress=tell, **common)
     else:
-        check_usage(names, asked, max_running=slots, rounds=rounds, rate=rate)
+        check_usage(names, asked, max_running=slots, rounds=rounds, rate=rate, warm_up=warm_up)
         check_servers(model, draft, draft_model, cpu=not gpu)
         extra = _split(server_args)
         if bundle is None and model is not None and any(map(needs_bundle, names)):

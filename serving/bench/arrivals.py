@@ -57,6 +57,17 @@ class Arrivals:
         if self.clients < 1:
             raise InputError("a closed loop needs at least 1 client")
 
+    @property
+    def senders(self) -> int | None:
+        """Clients of a closed loop; None where requests come at times of their own."""
+        return self.clients if self.pattern == "closed" else None
+
+    def described(self) -> dict[str, object]:
+        """Return what a result says of them."""
+        return {
+            "arrivals": self.pattern, "clock": self.clock, "burstiness": self.burstiness, "clients": self.senders,
+        }  # fmt: skip
+
     def at(self, n: int, seed: int, capacity: float | None = None) -> list[float]:
         """Return the arrival times of ``n`` requests, from 0 on.
 

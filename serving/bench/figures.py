@@ -47,11 +47,8 @@ def rounds_of(turns: Sequence[Turn]) -> Json:
 
 
 def _latency(result: LoadResult, measure: str) -> float:
-    if result.finish_s is None:
-        return nan
-    if measure == "latency_s":
-        return result.finish_s - result.arrival_s
-    return nan if result.rounds is None else float(result.rounds["end"] - result.rounds["arrival"])
+    latency = result.latency_s if measure == "latency_s" else result.latency_rounds
+    return nan if latency is None else float(latency)
 
 
 def ratios_of(turns: Sequence[Turn], policies: Sequence[str]) -> Json:

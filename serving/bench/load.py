@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,17 @@ class LoadResult:
     meta_info: Json = field(default_factory=dict)
     error: str | None = None
     max_new_tokens: int | None = None
+
+    @property
+    def latency_s(self) -> float | None:
+        """Seconds from its sending to its end; None where it failed."""
+        return None if self.finish_s is None else self.finish_s - self.arrival_s
+
+    @property
+    def latency_rounds(self) -> int | None:
+        """The same in rounds of the server's scheduler; None where it failed or nobody counted."""
+        counted = self.rounds
+        return None if self.finish_s is None or counted is None else counted["end"] - counted["arrival"]
 
     @property
     def rounds(self) -> RequestRoundsFields | None:
@@ -201,7 +213,10 @@ class _Sender:
             self._started = time.perf_counter()
             if clients is not None:
                 return await self._closed(client, requests, clients)
-            return await self._open(client, requests, WallClock() if rounds_log is None else RoundClock(rounds_log))
+            if rounds_log is None:
+                return await self._open(client, requests, WallClock())
+            with closing(RoundClock(rounds_log)) as clock:
+                return await self._open(client, requests, clock)
 
     async def _open(
         self, client: "httpx.AsyncClient", requests: Sequence[LoadRequest], clock: Clock

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,8 +25,6 @@ from laps_sd.serving.process.speculation import Speculation
 
 #: Told what happens: (sentence, share of the whole that is done, 0 to 1).
 OnStage = Callable[[str, float], None]
-#: The same of one turn.
-Tell = Callable[[str, float], None]
 #: Number of the calibration among the turns.
 CALIBRATION = -1
 
@@ -48,13 +47,13 @@ class Repeats:
     most: int | None = None
     width: float | None = None
 
-    def enough(self, done: int, ratios: Json, first: str) -> bool:
-        """Whether no further round is needed after ``done`` of them."""
+    def enough(self, done: int, ratios: Callable[[], Json], first: str) -> bool:
+        """Whether no further round is needed after ``done`` of them; ``ratios`` is asked where a width decides."""
         if done < self.rounds:
             return False
         if self.width is None or done >= (self.most or self.rounds):
             return True
-        compared = [by_other[first] for by_other in ratios.values() if first in by_other]
+        compared = [by_other[first] for by_other in ratios().values() if first in by_other]
         means = [(found["latency_rounds"] or found["latency_s"] or {}).get("mean") for found in compared]
         return all(mean is not None and mean["high"] - mean["low"] < self.width for mean in means)
 
@@ -120,13 +119,11 @@ def run_bench(
     WorkError
         A server did not start, died, or answered nothing.
     """
-    check_usage(policies, prompts, max_running=max_running, rounds=rounds, rate=rate)
+    check_usage(policies, prompts, max_running=max_running, rounds=rounds, rate=rate, warm_up=warm_up)
     check_servers(model, draft, draft_model, cpu=cpu)
     arrivals = arrivals or of_rate(rate)
     if arrivals.pattern == "trace" and arrivals.clock == "rounds":
         raise InputError("a trace has its times in seconds; leave --clock rounds out, or give a load")
-    if not 0 <= warm_up < len(prompts):
-        raise InputError(f"{warm_up} requests to warm up with leave none of {len(prompts)} to measure")
     requests = workload(prompts, demo_model() if model is None else model, max_new_tokens, cpu)
     out_dir.mkdir(parents=True, exist_ok=True)
     servers = Servers(
@@ -150,9 +147,7 @@ def run_bench(
             "n": len(requests), "slots": max_running, "load": arrivals.load, "seed": seed,
             "rate": comparison.rate(arrivals), "draft": draft, "model": None if model is None else str(model),
             "max_new_tokens": max_new_tokens, "rounds": done, "cpu": cpu, "warm_up": warm_up,
-            "arrivals": arrivals.pattern, "clock": arrivals.clock, "burstiness": arrivals.burstiness,
-            "clients": arrivals.clients if arrivals.pattern == "closed" else None,
-            "capacity": None if comparison.capacity is None else asdict(comparison.capacity),
+            **arrivals.described(), "capacity": None if comparison.capacity is None else asdict(comparison.capacity),
         },
         "policies": {name: summary_of([t for t in measured if t.policy == name]) for name in dict.fromkeys(policies)},
         "ratios": ratios_of(measured, policies),
@@ -160,6 +155,10 @@ def run_bench(
         "simulated": against_simulator(turns, max_running),
         **compare_tokens(turns),
     }  # fmt: skip
+
+
+def _ratios_after(turns: Sequence[Turn], warm_up: int, policies: Sequence[str]) -> Json:
+    return ratios_of([turn.after(warm_up) for turn in turns], policies)
 
 
 class _Comparison:
@@ -189,7 +188,8 @@ class _Comparison:
                 label = f"{policy}, round {number + 1} of {most}"
                 tell = teller(self._progress, label, index, most * len(policies))
                 turns.append(self._kept.get(policy, number) or self._turn(policy, number, tell))
-            ratios = ratios_of([turn.after(warm_up) for turn in turns], policies)
+            # Thousands of draws for each pair of policies: only where a width is to be reached.
+            ratios = partial(_ratios_after, turns, warm_up, policies)
             if repeats.enough(number + 1, ratios, policies[0]):
                 break
         return turns
@@ -204,7 +204,7 @@ class _Comparison:
             return None
         return self.capacity.per_second if self._arrivals.clock == "seconds" else self.capacity.per_round
 
-    def _turn(self, policy: str, number: int, tell: Tell) -> Turn:
+    def _turn(self, policy: str, number: int, tell: OnStage) -> Turn:
         times = self._arrivals.at(len(self._requests), self._seed + number, self._per_unit())
         turn = self._serve(policy, number, turn_name(policy, number), at_times(self._requests, times), tell)
         self._kept.keep(turn)
@@ -221,17 +221,23 @@ class _Comparison:
         return capacity_of(turn.results, read_rounds(turn.log), self._servers.slots)
 
     def _serve(
-        self, policy: str, number: int, name: str, requests: Sequence[LoadRequest], tell: Tell, *, burst: bool = False
+        self,
+        policy: str,
+        number: int,
+        name: str,
+        requests: Sequence[LoadRequest],
+        tell: OnStage,
+        *,
+        burst: bool = False,
     ) -> Turn:
         rounds_log = rounds_path(self._servers.out_dir, name)
         rounds_log.unlink(missing_ok=True)
         tell("starting the server", 0.0)
-        closed = self._arrivals.pattern == "closed" and not burst
         with self._servers.serve(policy, name, rounds_log) as server:
             server.wait_ready()
             turn = take_turn(
                 server.url, policy, number, requests, tell, plugin=ranks_by_plugin(policy),
-                clients=self._arrivals.clients if closed else None,
+                clients=None if burst else self._arrivals.senders,
                 rounds_log=rounds_log if self._arrivals.clock == "rounds" and not burst else None,
             )  # fmt: skip
             server.raise_if_dead()
@@ -245,6 +251,7 @@ def check_usage(
     max_running: int = 1,
     rounds: int = 1,
     rate: float | None = None,
+    warm_up: int = 0,
 ) -> None:
     """Raise :class:`InputError` for an unknown policy, no prompts or a number out of bounds."""
     known = dict.fromkeys([*SGLANG_POLICIES, *servable_policies()])
@@ -257,6 +264,8 @@ def check_usage(
         raise InputError("there are no prompts to send")
     if max_running < 1 or rounds < 1 or (rate is not None and rate <= 0):
         raise InputError("slots and rounds must be at least 1 and the rate positive")
+    if not 0 <= warm_up < len(prompts):
+        raise InputError(f"{warm_up} requests to warm up with leave none of {len(prompts)} to measure")
 
 
 def take_turn(
@@ -264,7 +273,7 @@ def take_turn(
     policy: str,
     number: int,
     requests: Sequence[LoadRequest],
-    tell: Tell,
+    tell: OnStage,
     *,
     plugin: bool,
     api_key: str | None = None,
@@ -291,7 +300,7 @@ def take_turn(
     return Turn(policy, number, results, rank_us)
 
 
-def teller(progress: OnStage | None, label: str, index: int, count: int) -> Tell:
+def teller(progress: OnStage | None, label: str, index: int, count: int) -> OnStage:
     """Return what a turn tells of its own share to, the ``index``-th of ``count``."""
 
     def tell(what: str, share: float) -> None:

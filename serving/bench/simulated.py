@@ -53,7 +53,7 @@ def against_simulator(turns: Sequence[Turn], slots: int, chunk_tokens: int = 819
         if turn.log is None or not turn.log.exists() or name not in policy_names():
             continue
         seen = read_rounds(turn.log)
-        served = [r for r in turn.results if r.finish_s is not None and r.rounds is not None]
+        served = [r for r in turn.results if r.latency_rounds is not None]
         if not served:
             continue
         fitted = fit_of(seen)
@@ -123,11 +123,9 @@ def _settings(seen: RoundsSeen) -> Settings:
 
 
 def _measured(result: LoadResult, unit: str) -> float:
-    assert result.rounds is not None
-    assert result.finish_s is not None
-    if unit == "rounds":
-        return float(result.rounds["end"] - result.rounds["arrival"])
-    return result.finish_s - result.arrival_s
+    latency = result.latency_rounds if unit == "rounds" else result.latency_s
+    assert latency is not None
+    return float(latency)
 
 
 #: By policy and unit: measured and simulated.

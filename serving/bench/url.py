@@ -77,7 +77,7 @@ def bench_url(
     WorkError
         No SGLang server answers at ``url``, or it answers no request.
     """
-    check_usage([POLICY], prompts, rate=rate)
+    check_usage([POLICY], prompts, rate=rate, warm_up=warm_up)
     url = url.rstrip("/")
     server = ask_server(url, api_key)
     if policy not in (None, server.policy):
@@ -86,14 +86,12 @@ def bench_url(
     arrivals = arrivals or of_rate(rate)
     if arrivals.clock != "seconds" or arrivals.load is not None:
         raise InputError("a load, or arrivals in rounds, need servers that are started here; give a rate")
-    if not 0 <= warm_up < len(prompts):
-        raise InputError(f"{warm_up} requests to warm up with leave none of {len(prompts)} to measure")
     requests = workload(prompts, template, max_new_tokens, cpu=False)
     requests = at_times(requests, arrivals.at(len(requests), seed))
     out_dir.mkdir(parents=True, exist_ok=True)
     turn = take_turn(
         url, server.policy, 0, requests, teller(progress, server.policy, 0, 1), plugin=server.plugin, api_key=api_key,
-        clients=arrivals.clients if arrivals.pattern == "closed" else None,
+        clients=arrivals.senders,
     )  # fmt: skip
     write_requests(out_dir / "requests.jsonl", [turn])
     measured = turn.after(warm_up)
@@ -101,9 +99,8 @@ def bench_url(
         "workload": {
             "n": len(requests), "slots": server.slots, "load": None, "seed": seed, "rate": arrivals.rate,
             "draft": server.draft, "model": server.model, "max_new_tokens": max_new_tokens, "rounds": 1, "cpu": None,
-            "url": url, "warm_up": warm_up, "arrivals": arrivals.pattern, "clock": arrivals.clock,
-            "burstiness": arrivals.burstiness, "clients": arrivals.clients if arrivals.pattern == "closed" else None,
-            "capacity": None, "chat_template": all("input_ids" in request.body for request in requests),
+            "url": url, "warm_up": warm_up, **arrivals.described(), "capacity": None,
+            "chat_template": all("input_ids" in request.body for request in requests),
         },
         "policies": {server.policy: summary_of([measured])},
         "ratios": ratios_of([measured], [server.policy]),

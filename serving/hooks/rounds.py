@@ -57,8 +57,16 @@ class RoundHooks:
         self.table: Hooks = guarded(ROUND_TARGETS, hooks, self.stop)
 
     def register(self) -> None:
-        """Register every hook, and open the log that the environment names."""
-        self.open(Path(os.environ[ROUNDS_ENV]))
+        """Register every hook, and open the log that the environment names; nothing is counted where that fails."""
+        path = Path(os.environ[ROUNDS_ENV])
+        try:
+            self.open(path)
+        except OSError as error:
+            logger.error(  # a wrong name is no fault of the code
+                "laps-sd: %s names %s, which cannot be written (%s); rounds are not counted: name another file",
+                ROUNDS_ENV, path, error.strerror,
+            )  # fmt: skip
+            return
         register_hooks(ROUND_TARGETS, self.table)
 
     def open(self, path: Path) -> None:
@@ -106,10 +114,7 @@ class RoundHooks:
             counted = rounds_of(req)
             if counted is not None and not req.finished() and not req.is_retracted:
                 counted.in_decode(self.now, len(tokens[i]))
-        if self._log is not None:
-            self._log.note_round(
-                self.now, "decode", len(batch.reqs), waiting_in(self._scheduler), 0, batch.after_idle_gap
-            )
+        self._note("decode", batch, 0)
 
     def process_batch_result_prefill(
         self, original: Callable[..., None], processor: object, batch: Batch, result: BatchResult
@@ -121,12 +126,7 @@ class RoundHooks:
                 counted = rounds_of(req)
                 if counted is not None:
                     counted.in_prefill(self.now, req.retraction_count)
-            if self._log is not None:
-                tokens = batch.extend_num_tokens or 0
-                count = len(batch.reqs)
-                self._log.note_round(
-                    self.now, "prefill", count, waiting_in(self._scheduler), tokens, batch.after_idle_gap
-                )
+            self._note("prefill", batch, batch.extend_num_tokens or 0)
         original(processor, batch, result)
 
     def _note(self, kind: Literal["prefill", "decode"], batch: Batch, tokens: int) -> None:

@@ -105,6 +105,21 @@ def test_a_hook_that_fails_stops_the_counting_and_nothing_else(
     assert "rounds are counted no more" in caplog.text
 
 
+def test_a_log_that_cannot_be_written_is_said_in_one_sentence_and_hooks_nothing(
+    sglang: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from laps_sd.serving.hooks import rounds as hooks
+
+    registered: list[object] = []
+    monkeypatch.setattr(hooks, "register_hooks", lambda *found: registered.append(found))
+    monkeypatch.setenv("LAPS_SD_ROUNDS", str(tmp_path / "missing" / "rounds.jsonl"))
+    hooks.RoundHooks().register()
+    assert registered == []
+    (record,) = caplog.records
+    assert "which cannot be written (No such file or directory)" in record.getMessage()
+    assert record.exc_info is None
+
+
 def test_without_laps_sd_the_answer_carries_the_rounds_alone(sglang: ModuleType) -> None:
     from laps_sd.serving.hooks.rounds import RoundHooks, add_rounds
 
