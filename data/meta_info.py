@@ -39,7 +39,7 @@ def from_meta_info(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Sampling parameters that hold an answer to a form, and which of them are JSON.
 CONSTRAINTS = ("regex", "json_schema", "ebnf", "structural_tag")
-_JSON = ("json_schema", "structural_tag")
+JSON_CONSTRAINTS = ("json_schema", "structural_tag")
 LONGEST_CONSTRAINT = 2000
 #: A longer schema is kept as it was written: nobody waits for it to be read.
 _LONGEST_READ = 100_000
@@ -65,7 +65,7 @@ def constraint_of(sampling: Mapping[str, Any]) -> str | None:
 
 
 def _plain(kind: str, text: Any) -> str:
-    if isinstance(text, str) and (kind not in _JSON or len(text) > _LONGEST_READ):
+    if isinstance(text, str) and (kind not in JSON_CONSTRAINTS or len(text) > _LONGEST_READ):
         return text
     try:
         return msgspec.json.encode(msgspec.json.decode(text) if isinstance(text, str) else text).decode()

@@ -24,6 +24,11 @@ _FLOAT64 = 1  # C_API_DTYPE_FLOAT64
 _PARAMETERS = b"num_threads=1 verbosity=-1"
 
 
+def repeatable(seed: int) -> dict[str, Any]:
+    """Return parameters of LightGBM's training by which a run can be repeated to the bit: one thread, fixed seeds."""
+    return {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1, "seed": seed}
+
+
 def _library() -> ctypes.CDLL:
     """Load LightGBM's library alone: its Python package imports scikit-learn and pandas, 100 MB and seconds."""
     spec = find_spec("lightgbm")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from laps_sd.data.meta_info import CONSTRAINTS, LONGEST_CONSTRAINT, constraint_of
+from laps_sd.data.meta_info import CONSTRAINTS, JSON_CONSTRAINTS, LONGEST_CONSTRAINT, constraint_of
 
 #: What chat templates call the switch of thinking: Qwen's and GLM's name, DeepSeek's and Kimi's.
 _SWITCHES = ("enable_thinking", "thinking")
@@ -52,7 +52,7 @@ class Form:
         """Return fields of a chat completion's body."""
         body: dict[str, Any] = {}
         for kind, value in self.constraint.items():
-            if kind in ("regex", "ebnf"):
+            if kind not in JSON_CONSTRAINTS:
                 body[kind] = value
                 continue
             read = msgspec.json.decode(value) if isinstance(value, str) else value
@@ -141,7 +141,7 @@ def _constraint(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(kind: str, value: Any) -> Any:
-    if kind in ("regex", "ebnf"):
+    if kind not in JSON_CONSTRAINTS:
         if not isinstance(value, str):
             raise ValueError(f"{kind}: expected text, got {_kind(value)}")
         return value

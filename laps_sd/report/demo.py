@@ -8,11 +8,7 @@ from typing import Any
 from plotly.graph_objects import Bar, Figure, Scatter
 
 from laps_sd.report.page import Page
-from laps_sd.report.served import Row, gantt
-
-#: One colour per policy, readable for the colour-blind.
-COLOURS = ("#7f8ea3", "#1f5fbf", "#d1742a", "#3a8f5c")
-
+from laps_sd.report.served import COLOURS, Row, gantt
 
 #: (headers, rows) of the comparison as text.
 Rows = tuple[list[str], list[list[str]]]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import log1p
 
 from laps_sd.data import PromptRequest
+from laps_sd.data.meta_info import JSON_CONSTRAINTS
 
 FORM_NAMES: tuple[str, ...] = (
     "constraint_json",
@@ -22,7 +23,6 @@ FORM_NAMES: tuple[str, ...] = (
 #: Those of which each may change the accept length whatever the prompt says.
 FORM_EFFECTS = ("constraint_json", "constraint_pattern", "log_tools", "thinking_on", "thinking_off")
 
-_JSON = ("json_schema", "structural_tag")
 #: What tells, in the text of a schema and in that of a pattern, how many fields, repetitions and choices there are.
 _IN_JSON = (('"type"',), ('"array"',), ('"enum"', '"const"', '"anyOf"', '"oneOf"'))
 _IN_PATTERN = ((), ("*", "+", "{"), ("|",))
@@ -40,7 +40,7 @@ def form_row(request: PromptRequest) -> list[float]:
     that there is one is all that is read of it.
     """
     kind, _, text = (request.constraint or "").partition(":")
-    tools, as_json = request.tools or 0, kind in _JSON
+    tools, as_json = request.tools or 0, kind in JSON_CONSTRAINTS
     size = log1p(len(text)) if not tools else 0.0
     signs = ((), (), ()) if not text or tools else _IN_JSON if as_json else _IN_PATTERN
     return [

@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from laps_sd.predictors.arrays import Bools, Floats, Singles
 from laps_sd.predictors.length.buckets import exposure
 from laps_sd.predictors.length.hazard_curves import HazardGrid
-from laps_sd.predictors.trees import Trees
+from laps_sd.predictors.trees import Trees, repeatable
 
 #: Few distinct values are enough; a feature too rare for one leaf size is not dropped beforehand.
 _DATA = {"max_bin": 127, "feature_pre_filter": False, "verbosity": -1}
@@ -109,7 +109,7 @@ class BoostingSettings:
     patience: int = 30
 
     def parameters(self, terms: int, seed: int) -> dict[str, Any]:
-        """Return LightGBM's parameters: one thread and fixed seeds, so that a run can be repeated to the bit."""
+        """Return LightGBM's parameters."""
         return {
             "num_class": terms,
             "learning_rate": self.learning_rate,
@@ -119,11 +119,7 @@ class BoostingSettings:
             "bagging_fraction": self.bagging_fraction,
             "bagging_freq": 1,
             "lambda_l2": self.lambda_l2,
-            "num_threads": 1,
-            "deterministic": True,
-            "force_row_wise": True,
-            "verbosity": -1,
-            "seed": seed,
+            **repeatable(seed),
         }
 
 

@@ -17,7 +17,7 @@ from laps_sd.predictors.length.calibration import Calibration
 from laps_sd.predictors.progress.refiner import MOST_LOG_SCALE, Refiner, shifted
 from laps_sd.predictors.progress.rows import Rows, counted
 from laps_sd.predictors.rows import grouped_folds
-from laps_sd.predictors.trees import Trees
+from laps_sd.predictors.trees import Trees, repeatable
 from laps_sd.scheduler import SurvivalCurve
 
 #: Fewer counted answers than this teach nothing that holds for others.
@@ -54,7 +54,7 @@ class RefinementSettings:
     patience: int = 15
 
     def parameters(self, rows: int, seed: int) -> dict[str, Any]:
-        """Return LightGBM's parameters: one thread and fixed seeds, so that a run can be repeated to the bit."""
+        """Return LightGBM's parameters."""
         return {
             "num_class": 2,
             "learning_rate": self.learning_rate,
@@ -64,11 +64,7 @@ class RefinementSettings:
             "bagging_fraction": self.bagging_fraction,
             "bagging_freq": 1,
             "lambda_l2": self.lambda_l2,
-            "seed": seed,
-            "num_threads": 1,
-            "deterministic": True,
-            "force_row_wise": True,
-            "verbosity": -1,
+            **repeatable(seed),
         }
 
 
@@ -86,7 +82,7 @@ class RefinementLoss:
         """Return gradient and a positive diagonal of the Hessian (Fisher's) with respect to the scores."""
         flat = np.asarray(scores, dtype=np.float64).reshape(-1, 2)
         scaled = np.exp(np.clip(flat[:, 1], -MOST_LOG_SCALE, MOST_LOG_SCALE)) * self._odds
-        alive = 1.0 / (1.0 + np.exp(-shifted(self._odds[:, None], flat)[:, 0]))
+        alive = _alive(self._odds, flat)
         slope = np.where(self._ended, 2.0 * alive - 1.0, alive - 1.0)
         bend = alive * (1.0 - alive) * np.where(self._ended, 2.0, 1.0)
         gradient = np.column_stack([slope, slope * scaled - self._ended])
@@ -213,5 +209,10 @@ def _boost(rows: Rows, train: Ints, seed: int, *, held_out: Ints | None = None, 
 
 
 def _calibration(rows: Rows, scores: Floats, kept: Bools) -> Calibration:
-    alive = 1.0 / (1.0 + np.exp(-shifted(rows.odds[:, None], scores)[:, 0]))
-    return Calibration.of_residuals(1.0 - alive[kept], rows.censored[kept])
+    return Calibration.of_residuals(1.0 - _alive(rows.odds, scores)[kept], rows.censored[kept])
+
+
+def _alive(odds: Floats, scores: Floats) -> Floats:
+    """Return the refined survival where each answer ended, of the arrival's log-odds there and scores, shape (n, 2)."""
+    alive: Floats = 1.0 / (1.0 + np.exp(-shifted(odds[:, None], scores)[:, 0]))
+    return alive
