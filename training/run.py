@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,8 @@ def train(
     alias : str
         What servers follow. It moves to the new version where the verdict is good, where it named none, or with
         ``promote``.
+    promote : bool
+        Whether it moves whatever the verdict.
     tracking_uri : str, optional
         MLflow store; default ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory.
     progress : callable, optional
@@ -155,27 +157,30 @@ def train(
         mlflow.log_dict(evaluation.figures, "evaluation.json")
         judged = verdict(evaluation.figures, records)
         mlflow.log_dict(judged.to_json(), "verdict.json")
-        mlflow.set_tags(_tags(records, judged))
+        tags = _tags(records, judged)
+        mlflow.set_tags(tags)
         log_plots(mlflow, evaluation, "plots", {"learning_curve": learning_curve(curve)} if curve else None)
         model = log_model(mlflow, bundle, records[0])
         bundle.manifest["mlflow_run_id"] = run.info.run_id
         bundle.save(target)
         # Last: servers follow the alias, which must never name the model of a run that failed.
-        registered, promotion = None, None
-        if register:
-            version = register_version(mlflow, model, register, str(judged), _tags(records, judged))
-            registered = f"models:/{register}/{version}"
-            if promote or judged.good or named_version(mlflow, register, alias) is None:
-                promotion = move_alias(mlflow, register, alias, version)
-                registered = promotion.uri
-        figures = evaluation.figures
-        return TrainResult(run.info.run_id, target, experiment, figures, judged, registered, promotion)
+        result = TrainResult(run.info.run_id, target, experiment, evaluation.figures, judged)
+        if register is None:
+            return result
+        version = register_version(mlflow, model, register, str(judged), tags)
+        if not (promote or judged.good or named_version(mlflow, register, alias) is None):
+            return replace(result, registered=f"models:/{register}/{version}")
+        promotion = move_alias(mlflow, register, alias, version)
+        return replace(result, registered=promotion.uri, promotion=promotion)
 
 
 def _tags(records: Sequence[RequestRecord], judged: Verdict) -> dict[str, str]:
     """Return what a list of runs or versions should show: verdict, size of the data, and what was served."""
-    ended = sum(not record.censored for record in records)
-    tags = {"verdict": "good" if judged.good else "doubtful", "requests": str(len(records)), "ended": str(ended)}
+    tags = {
+        "verdict": "good" if judged.good else "doubtful",
+        "requests": str(len(records)),
+        "ended": str(sum(map(ended, records))),
+    }
     for name in ("model", "draft"):
         values = sorted({str(value) for record in records if (value := getattr(record, name))})
         if values:

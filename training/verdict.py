@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laps_sd.data import RequestRecord
+from laps_sd.predictors.fit import ended
 
 #: Below these, a warning: few endings make every figure uncertain, many cuts hide how long answers are.
 _FEW_ENDED, _MOSTLY_CUT, _FEW_PROMPTS = 100, 0.5, 0.2
@@ -86,13 +87,13 @@ def _against_baselines(length: Mapping[str, Any], baselines: Mapping[str, Any]) 
 
 
 def _warnings(records: Sequence[RequestRecord]) -> list[str]:
-    ended = sum(not record.censored for record in records)
+    natural = sum(map(ended, records))
     prompts, sources = len({record.prompt for record in records}), {record.source for record in records}
     found = []
-    if ended < _FEW_ENDED:
-        found.append(f"only {ended} requests ended by themselves; a few hundred are needed for figures that hold")
-    if ended < (1 - _MOSTLY_CUT) * len(records):
-        share = 100 * (1 - ended / len(records))
+    if natural < _FEW_ENDED:
+        found.append(f"only {natural} requests ended by themselves; a few hundred are needed for figures that hold")
+    if natural < (1 - _MOSTLY_CUT) * len(records):
+        share = 100 * (1 - natural / len(records))
         found.append(
             f"{share:.0f} % of the requests were cut, so long answers are mostly unknown; raise max_new_tokens"
         )
