@@ -1,10 +1,13 @@
 """Real SGLang servers on the CPU stand-in, shared by the tests of one session."""
 
 import json
+import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -49,6 +52,36 @@ def server_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerF
     finally:
         for server in servers.values():
             server.stop()
+
+
+def _wait_idle(server: SglangServer) -> None:
+    for _ in range(1200):
+        if httpx.post(server.url + "/flush_cache", timeout=60, trust_env=False).status_code == 200:
+            server.raise_if_dead()
+            return
+        time.sleep(0.5)
+    raise AssertionError("requests are stuck")
+
+
+@pytest.fixture(scope="session")
+def wait_idle() -> Callable[[SglangServer], None]:
+    """``wait_idle(server)``: return once nothing runs or waits.
+
+    Only then SGLang flushes its cache, and an idle one dies of a KV leak.
+    """
+    return _wait_idle
+
+
+def _preempted(server: SglangServer, reason: str) -> float:
+    text = httpx.get(server.url + "/metrics", timeout=60, trust_env=False).text
+    found = re.findall(rf'laps_sd_preemptions_total{{reason="{reason}"}} (\S+)', text)
+    return sum(map(float, found))
+
+
+@pytest.fixture(scope="session")
+def preempted() -> Callable[[SglangServer, str], float]:
+    """``preempted(server, reason)``: requests that lost their slot for this reason, from our metrics."""
+    return _preempted
 
 
 @pytest.fixture(scope="session")

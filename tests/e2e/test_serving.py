@@ -110,16 +110,6 @@ def generate(server: SglangServer, text: str, **sampling: Any) -> Any:
     return post(server, "/generate", body)
 
 
-def wait_idle(server: SglangServer) -> None:
-    """Return once nothing runs or waits: only then SGLang flushes its cache, and an idle one dies of a KV leak."""
-    for _ in range(240):
-        if httpx.post(server.url + "/flush_cache", timeout=60, trust_env=False).status_code == 200:
-            server.raise_if_dead()
-            return
-        time.sleep(0.5)
-    raise AssertionError("requests are stuck")
-
-
 def test_short_requests_preempt_and_every_token_stays_the_same(
     fcfs_answers: list[LoadResult], laps: SglangServer
 ) -> None:
@@ -210,7 +200,9 @@ def test_good_hints_and_the_priority_field_reach_the_scheduler(laps: SglangServe
     assert post(laps, "/generate", body)["meta_info"]["laps_sd"]["priority"] == 7
 
 
-def test_aborted_and_abandoned_requests_leave_nothing_behind(laps: SglangServer) -> None:
+def test_aborted_and_abandoned_requests_leave_nothing_behind(
+    laps: SglangServer, wait_idle: Callable[[SglangServer], None]
+) -> None:
     def abandon(i: int) -> None:
         body = {
             "text": prompts(i, True), "rid": f"gone-{i}", "stream": i % 2 == 0,
@@ -228,7 +220,9 @@ def test_aborted_and_abandoned_requests_leave_nothing_behind(laps: SglangServer)
     assert generate(laps, prompts(1, False))["meta_info"]["completion_tokens"] > 0
 
 
-def test_a_request_that_is_aborted_in_the_queue_answers_with_our_fields_too(laps: SglangServer) -> None:
+def test_a_request_that_is_aborted_in_the_queue_answers_with_our_fields_too(
+    laps: SglangServer, wait_idle: Callable[[SglangServer], None]
+) -> None:
     def ask(rid: str) -> Any:
         sampling = {"temperature": 0, "max_new_tokens": 200, "ignore_eos": True}
         return post(laps, "/generate", {"text": prompts(9, True), "rid": rid, "sampling_params": sampling})

@@ -1,7 +1,5 @@
 """Every way of drafting against fcfs, token by token."""
 
-import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,7 +74,12 @@ KINDS = ["plain", "plain, no overlap", "ngram", "chain", "chain, pages of 16", "
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_are_those_of_fcfs_under_preemptions_and_retractions(
-    server_factory: Callable[..., SglangServer], tmp_path: Path, eagle_head: Path, kind: str
+    server_factory: Callable[..., SglangServer],
+    tmp_path: Path,
+    eagle_head: Path,
+    preempted: Callable[[SglangServer, str], float],
+    wait_idle: Callable[[SglangServer], None],
+    kind: str,
 ) -> None:
     common = [*drafted(kind, tmp_path, eagle_head), "--max-running-requests", "4", "--enable-metrics"]
     model = draft_model(8)
@@ -99,20 +102,3 @@ def server_info(server: SglangServer) -> dict[str, Any]:
     """SGLang's resolved arguments."""
     info: dict[str, Any] = httpx.get(server.url + "/server_info", timeout=60, trust_env=False).json()
     return info
-
-
-def preempted(server: SglangServer, reason: str) -> float:
-    """Requests that lost their slot for this reason, from our metrics."""
-    text = httpx.get(server.url + "/metrics", timeout=60, trust_env=False).text
-    found = re.findall(rf'laps_sd_preemptions_total{{reason="{reason}"}} (\S+)', text)
-    return sum(map(float, found))
-
-
-def wait_idle(server: SglangServer) -> None:
-    """Return once nothing runs or waits: only then SGLang flushes its cache, and an idle one dies of a KV leak."""
-    for _ in range(1200):
-        if httpx.post(server.url + "/flush_cache", timeout=60, trust_env=False).status_code == 200:
-            server.raise_if_dead()
-            return
-        time.sleep(0.5)
-    raise AssertionError("requests are stuck")
