@@ -62,8 +62,8 @@ class Verdicts:
 def plan(trace: Path, slots: int, load: float, predictions: str, policies: Sequence[str], **more: object) -> Plan:
     usual: dict[str, object] = {
         "bundle": None, "rate": None, "burstiness": 1.0, "kv_tokens": None, "keep_kv": True, "chunk_tokens": 8192,
-        "cost_model": "unit", "acceptance_from": None, "requests": None, "seeds": tuple(range(ARGS.seeds)),
-        "sweep": (), "ablation": False, "settings": (), "workers": ARGS.workers,
+        "cost_model": "unit", "refine": None, "acceptance_from": None, "requests": None,
+        "seeds": tuple(range(ARGS.seeds)), "sweep": (), "ablation": False, "settings": (), "workers": ARGS.workers,
     }  # fmt: skip
     return Plan(
         trace=trace, slots=slots, load=load, predictions=predictions, policies=tuple(policies), **{**usual, **more}

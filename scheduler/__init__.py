@@ -11,6 +11,7 @@ from laps_sd.scheduler.posterior.base import AcceptancePosterior
 from laps_sd.scheduler.posterior.factory import make_posterior
 from laps_sd.scheduler.posterior.settings import PosteriorSettings
 from laps_sd.scheduler.prediction import Prediction
+from laps_sd.scheduler.refinement import Refinement
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.simulator.engine import simulate
@@ -28,6 +29,7 @@ __all__ = [
     "Policy",
     "PosteriorSettings",
     "Prediction",
+    "Refinement",
     "ReplayRequest",
     "RequestOutcome",
     "RequestState",

@@ -62,6 +62,9 @@ class Settings:
         ),
     ] = 0.5
     use_length: Annotated[bool, Setting("Believe the predicted length. Off for ablations.")] = True
+    refine: Annotated[
+        bool, Setting("Believe what an answer has said so far more than the length predicted at its arrival.")
+    ] = True
     use_acceptance: Annotated[bool, Setting("Believe the predicted acceptance. Off for ablations.")] = True
     use_posterior: Annotated[bool, Setting("Learn a request's acceptance from its verify steps.")] = True
 
@@ -338,6 +341,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "no-ride": {"ride": False},
     "no-gather": {"gather": False},
     "no-boost": {"tail": 0.0},
+    "no-refinement": {"refine": False},
     "no-weighing": {"weigh_acceptance": False},
     # Not an ablation: the operator's choice of a short tail.
     "tail": {"tail": 0.12},

@@ -8,6 +8,7 @@ from math import inf
 from laps_sd.scheduler.posterior.base import AcceptancePosterior
 from laps_sd.scheduler.posterior.factory import make_posterior
 from laps_sd.scheduler.prediction import Prediction
+from laps_sd.scheduler.refinement import Refinement
 from laps_sd.scheduler.settings import Settings
 
 #: (tier, queue, order inside the queue, arrival number): lower goes first, and no two are equal.
@@ -48,13 +49,13 @@ class RequestState:
         Tokens produced and verify steps made (attained service).
     preemptions, recomputed_tokens : int
         How often it lost its slot, and KV entries computed again for that reason.
+    refinements : tuple of Refinement
+        What corrected its predicted length since its answer began, the last one in force.
     running : bool
     waiting_since : int
         Round in which it (last) began to wait.
     batch : bool
         Its client is in no hurry.
-    predicted : Prediction, optional
-        The prediction at arrival, by which predictions are judged; ``prediction`` may be refined while it runs.
     born : float
         When it arrived, as an order counts that looks at waiting.
     queue : int
@@ -86,10 +87,10 @@ class RequestState:
     steps: int = 0
     preemptions: int = 0
     recomputed_tokens: int = 0
+    refinements: tuple[Refinement, ...] = ()
     running: bool = False
     waiting_since: int = 0
     batch: bool = False
-    predicted: Prediction | None = None
     born: float = 0.0
     queue: int = 0
     perceived_service: float = 0.0
@@ -135,6 +136,10 @@ class RequestState:
         self.generated += tokens
         if self.learns:
             self.posterior.update(k, n)
+
+    def on_refine(self, refinement: Refinement) -> None:
+        """Its answer so far tells more of its length than was predicted."""
+        self.refinements = (*self.refinements, refinement)
 
     def on_admit(self) -> None:
         """It got a slot: what was not cached is computed (again)."""
@@ -192,7 +197,6 @@ def new_request(
         prompt_tokens=prompt_tokens,
         posterior=make_posterior(mean, strength, settings.posterior, max_correct_drafts),
         prediction=prediction,
-        predicted=prediction,
         hinted=hinted,
         batch=batch,
         max_new_tokens=max_new_tokens,

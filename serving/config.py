@@ -131,6 +131,24 @@ class AdmissionConfig(_Section):
     ] = "predicted"
 
 
+class RefinementConfig(_Section):
+    """Correcting predicted lengths by what answers have said so far, with what the bundle learned."""
+
+    enabled: Annotated[
+        bool, Setting("Refine lengths in flight, where the bundle learned to with this model's tokenizer.")
+    ] = True
+    per_round: Annotated[
+        int,
+        Setting(
+            "Most requests whose length is refined in one scheduling round, at a fraction of a millisecond each; the "
+            "others wait for the next round.",
+            "requests",
+            low=1,
+            high=10_000,
+        ),
+    ] = 4
+
+
 class RecordConfig(_Section):
     """Appending finished requests to a trace, for training."""
 
@@ -175,6 +193,7 @@ class ServingConfig(_Section):
     hints: HintsConfig = HintsConfig()
     preemption: PreemptionConfig = PreemptionConfig()
     admission: AdmissionConfig = AdmissionConfig()
+    refinement: RefinementConfig = RefinementConfig()
     record: RecordConfig = RecordConfig()
     policy: Annotated[
         Given,

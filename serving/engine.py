@@ -467,6 +467,7 @@ class Scheduler(Protocol):
     metrics_reporter: MetricsReporter
     tree_cache: TreeCache
     chunked_req: Req | None
+    tokenizer: Tokenizer | None
     waiting_queue: list[Req]
 
     def collect_inflight_reqs(self) -> Iterable[Req]:

@@ -27,11 +27,14 @@ class Launch:
     config : ServingConfig
     cost : CostModel or None
         What the configuration's cost model says, read once so that every process of this node has the same.
+    refinement : str or None
+        Folder with what the bundle learned of refining lengths in flight; None: nothing, or it is switched off.
     """
 
     bundle: str | None
     config: ServingConfig
     cost: CostModel | None = None
+    refinement: str | None = None
 
     def to_environment(self) -> None:
         """Hand the options to the processes that are started from now on."""
@@ -39,6 +42,7 @@ class Launch:
             "bundle": self.bundle,
             "config": self.config.model_dump(mode="json"),
             "cost": None if self.cost is None else self.cost.to_dict(),
+            "refinement": self.refinement,
         }
         os.environ[ACTIVE_ENV] = json.dumps(content)
 
@@ -53,6 +57,7 @@ class Launch:
             bundle=values["bundle"],
             config=ServingConfig.model_validate(values["config"]),
             cost=None if values.get("cost") is None else CostModel.from_dict(values["cost"]),
+            refinement=values.get("refinement"),
         )
 
 

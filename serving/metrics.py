@@ -79,6 +79,14 @@ class SchedulerMetrics:
         self._preemptions = Counter("laps_sd_preemptions", "Requests that lost their slot, by reason.", ["reason"])
         self._recomputed = Counter("laps_sd_recomputed_tokens", "Tokens computed again after preemptions.")
         self._rank = Histogram("laps_sd_rank_seconds", "Seconds that one ranking took.", buckets=_RANK_BUCKETS)
+        self._refined = Counter("laps_sd_refinements", "Lengths corrected by what an answer had said so far.")
+        self._refined_error = Histogram(
+            "laps_sd_refined_length_log_error",
+            "|ln(median of the refined length / real output tokens)| of requests that ended by themselves, by tokens "
+            "read.",
+            ["tokens"],
+            buckets=_LOG_ERROR_BUCKETS,
+        )
         self._shown: set[tuple[str, str]] = set()
         self._next_gauges = 0.0
         self._policy = policy
@@ -96,6 +104,19 @@ class SchedulerMetrics:
     def ranked(self, seconds: float) -> None:
         """Observe how long one ranking took."""
         self._rank.observe(seconds)
+
+    @harmless
+    def refined(self, count: int) -> None:
+        """Count so many lengths that were corrected in flight."""
+        self._refined.inc(count)
+
+    @harmless
+    def refined_errors(self, state: RequestState) -> None:
+        """Observe how far off each refined length of a request was that has ended by itself."""
+        for refined in state.refinements:
+            if state.generated > refined.at:
+                median = refined.at + refined.curve.quantile(0.5, refined.at)
+                self._refined_error.labels(str(refined.at)).observe(abs(log(median / state.generated)))
 
     @harmless
     def preempted(self, reason: str) -> None:

@@ -79,6 +79,14 @@ def simulate(
             "(shuffled:noise:0.6); none. [default: bundle if one is given, oof if there are prompts, else none]"
         ),
     ] = None,
+    refine: Annotated[
+        str | None,
+        typer.Option(
+            help="What corrects lengths while requests run. recorded: what the records say of their answers; noise: as "
+            "exact as was measured; noise:64=0.5,256=0.3: after so many tokens a standard deviation of the log length; "
+            "none. [default: recorded where records and predictions allow it, else none]"
+        ),
+    ] = None,
     acceptance_from: Annotated[
         Path | None,
         typer.Option(help="Trace whose accept lengths are lent to requests that have none (else 1 token per step)."),
@@ -139,6 +147,7 @@ def simulate(
         chunk_tokens=chunk_tokens,
         cost_model=cost_model,
         predictions=predictions,
+        refine=refine,
         acceptance_from=acceptance_from,
         requests=requests,
         seeds=tuple(range(seed, seed + seeds)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 
 from laps_sd.errors import InputError
 from laps_sd.scheduler.prediction import Prediction
+from laps_sd.scheduler.refinement import Refinement
 from laps_sd.scheduler.simulator.workload import (
     ReplayRequest,
     cut,
@@ -23,6 +24,7 @@ from laps_sd.scheduler.simulator.workload import (
 if TYPE_CHECKING:
     from laps_sd.data import RequestRecord
     from laps_sd.scheduler.posterior.settings import PosteriorSettings
+    from laps_sd.scheduler.survival import SurvivalCurve
 
 Base = Literal["bundle", "oof", "file", "noise", "none"]
 Corruption = Literal["shuffled", "reversed"]
@@ -90,24 +92,30 @@ def _sigma(text: str) -> float:
 
 
 class Found(NamedTuple):
-    """A prediction for each record, and the constants of the posterior that were fitted with them, if any were."""
+    """A prediction for each record, the constants of the posterior that were fitted with them, and refinements."""
 
     predictions: list[Prediction | None]
     posterior: PosteriorSettings | None = None
+    refinements: list[tuple[Refinement, ...]] | None = None
 
 
 def find_predictions(
-    option: PredictionsOption, records: Sequence[RequestRecord], *, bundle: str | None, seed: int
+    option: PredictionsOption, records: Sequence[RequestRecord], *, bundle: str | None, seed: int, refine: bool = False
 ) -> Found:
-    """Predict each record as ``option`` says; noise is left to the simulator, which draws it anew for each seed."""
+    """Predict each record as ``option`` says; noise is left to the simulator, which draws it anew for each seed.
+
+    With ``refine`` lengths are refined by what the records say of their answers, where the source can.
+    """
     match option.base:
         case "bundle":
             assert bundle is not None
-            return _from_bundle(bundle, records)
+            return _from_bundle(bundle, records, refine)
         case "oof":
-            from laps_sd.training import oof_predictions
+            from laps_sd.data import group_folds
+            from laps_sd.training.evaluation.out_of_fold import cross_predict
 
-            return Found(list(oof_predictions(records, folds=5, seed=seed)))
+            believed, _ = cross_predict(records, group_folds(records, 5, seed), seed, refine=refine)
+            return Found(list(believed.predictions), refinements=_refinements(believed.refined))
         case "file":
             assert option.file is not None
             return Found(_from_file(option.file, records))
@@ -115,7 +123,13 @@ def find_predictions(
             return Found([None] * len(records))
 
 
-def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> Found:
+def _refinements(refined: Sequence[Mapping[int, SurvivalCurve]] | None) -> list[tuple[Refinement, ...]] | None:
+    if refined is None:
+        return None
+    return [tuple(Refinement(at, curve) for at, curve in sorted(own.items())) for own in refined]
+
+
+def _from_bundle(bundle: str, records: Sequence[RequestRecord], refine: bool) -> Found:
     """Predict as a server with this bundle would, and update acceptance with the constants that it would use."""
     from laps_sd.predictors.acceptance.observed import run_keys
     from laps_sd.training import load_bundle, predict_finished
@@ -124,7 +138,9 @@ def _from_bundle(bundle: str, records: Sequence[RequestRecord]) -> Found:
         raise InputError("--predictions bundle needs the prompt of every request, and this trace lacks some")
     loaded = load_bundle(bundle)
     model, draft, most = (_only(values) for values in zip(*run_keys(records), strict=True))
-    return Found(list(predict_finished(loaded, records).predictions), loaded.posterior_settings(draft, most, model))
+    believed = predict_finished(loaded, records)
+    refinements = _refinements(believed.refined) if refine else None
+    return Found(list(believed.predictions), loaded.posterior_settings(draft, most, model), refinements)
 
 
 def _only(values: Sequence[Any]) -> Any:
@@ -181,7 +197,11 @@ def donors_of(records: Sequence[RequestRecord]) -> list[Donor]:
 
 
 def replay_request(
-    record: RequestRecord, prediction: Prediction | None, donors: Sequence[Donor], rng: np.random.Generator
+    record: RequestRecord,
+    prediction: Prediction | None,
+    donors: Sequence[Donor],
+    rng: np.random.Generator,
+    refinements: tuple[Refinement, ...] = (),
 ) -> ReplayRequest:
     """Turn a record into what the simulator replays.
 
@@ -213,6 +233,7 @@ def replay_request(
         max_new_tokens=record.max_new_tokens,
         prediction=prediction,
         priority=_priority(record),
+        refinements=refinements,
     )
 
 

@@ -19,6 +19,7 @@ from laps_sd.scheduler.simulator.machine import Machine
 from laps_sd.scheduler.simulator.study import Study, Trial, TrialResult, Workload, mean_slowdowns
 from laps_sd.scheduler.simulator.workload import NoLoadError, ReplayRequest, load_of
 from laps_sd.simulation.options import read_cost_model, read_settings
+from laps_sd.simulation.refine import parse_refine
 from laps_sd.simulation.replay import donors_of, find_predictions, parse_predictions, replay_request
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Plan:
     chunk_tokens: int
     cost_model: str
     predictions: str | None
+    refine: str | None
     acceptance_from: Path | None
     requests: int | None
     seeds: tuple[int, ...]
@@ -186,13 +188,22 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
     option = parse_predictions(
         plan.predictions, bundle=plan.bundle is not None, prompts=all(r.prompt is not None for r in usable)
     )
-    predictions, posterior = find_predictions(option, usable, bundle=plan.bundle, seed=plan.seeds[0])
+    readable = option.base in ("bundle", "oof") and option.corrupt is None
+    refine = parse_refine(plan.refine, usual=readable and any(r.progress for r in usable))
+    if refine.recorded and not readable:
+        raise InputError("--refine recorded corrects predictions of bundle or oof; give --refine noise for others")
+    predictions, posterior, refinements = find_predictions(
+        option, usable, bundle=plan.bundle, seed=plan.seeds[0], refine=refine.recorded
+    )
     donors = donors_of(read_records(plan.acceptance_from)) if plan.acceptance_from is not None else []
     if plan.acceptance_from is not None and not donors:
         raise InputError(f"--acceptance-from {plan.acceptance_from}: no request there has accept_lengths to lend")
     rng = np.random.default_rng(plan.seeds[0])
     try:
-        requests = [replay_request(r, p, donors, rng) for r, p in zip(usable, predictions, strict=True)]
+        known = refinements or [()] * len(usable)
+        requests = [
+            replay_request(r, p, donors, rng, own) for r, p, own in zip(usable, predictions, known, strict=True)
+        ]
     except ValueError as error:
         raise InputError(f"{plan.trace}: {error}") from error
     timed = plan.rate is None and _has_arrivals(usable)
@@ -208,6 +219,7 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
         cv=plan.burstiness,
         noise=option.sigma,
         corrupt=option.corrupt,
+        refine=refine.quality,
     )
     try:
         settings = read_settings(plan.settings)
@@ -235,6 +247,7 @@ def _study(plan: Plan) -> tuple[Study, dict[str, Any]]:
         "aborted_left_out": sum(r.finish_reason == "abort" for r in records),
         "empty_left_out": sum(not r.censored and r.output_tokens == 0 for r in records),
         "predictions": _text(str(option)),
+        "refine": str(refine),
         "predictions_kendall_tau": _kendall_tau(first),
         "accept_length_mean": float(np.mean([r.accept_length for r in first])),
         "cost_model": machine.cost.to_dict(),

@@ -12,8 +12,12 @@ log-odds is a scale of log time and a / b its shift where the rest is log-logist
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import exp, log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,7 @@ from laps_sd.predictors.arrays import Floats
 from laps_sd.predictors.length.calibration import Calibration
 from laps_sd.predictors.progress.columns import NAMES, row_of
 from laps_sd.predictors.state import State
+from laps_sd.predictors.store import read_folder, write_folder
 from laps_sd.predictors.trees import Trees
 from laps_sd.scheduler.survival import MAX_TOKENS, SurvivalCurve
 
@@ -99,6 +104,24 @@ class Refiner:
             return None
         scores = self.trees.raw(row_of(curve, checkpoint, counts, accept_length)[None])
         return refined_curve(curve, checkpoint, scores[0], self.calibration)
+
+    @cached_property
+    def name(self) -> str:
+        """What tells this refinement from every other: a fingerprint of all that was learned."""
+        state = self.to_state()
+        told = json.dumps([state.meta, state.texts, {k: v.tolist() for k, v in state.arrays.items()}], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    def save(self, path: Path) -> Path:
+        """Write it alone to a folder, in the form of a bundle."""
+        write_folder(path, {self.kind: self.to_state()}, {})
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Refiner:
+        """Read what `save` wrote; InputError when it is damaged."""
+        states, _ = read_folder(path)
+        return cls.from_state(states[cls.kind])
 
     def to_state(self) -> State:
         """Return the learned state as plain numbers and text."""

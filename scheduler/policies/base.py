@@ -13,6 +13,7 @@ from math import floor
 from typing import Any
 
 from laps_sd.scheduler.policies.waiting_order import StateOf
+from laps_sd.scheduler.refinement import Refinement
 from laps_sd.scheduler.service import CostModel, PrefillSteps
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
@@ -103,8 +104,9 @@ class Policy:
         """One verify step of the request accepted ``k`` of ``n`` drafts and emitted ``tokens``."""
         state.on_step(k, n, tokens)
 
-    def on_refined(self, state: RequestState) -> None:
-        """Its ``prediction`` was replaced by a better one, of the whole output as before, while it runs or waits."""
+    def on_refine(self, state: RequestState, refinement: Refinement) -> None:
+        """What the request has said so far corrects its predicted length, while it runs or waits again."""
+        state.on_refine(refinement)
         self.place(state)
 
     def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:

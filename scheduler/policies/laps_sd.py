@@ -22,6 +22,7 @@ from laps_sd.scheduler.policies.queues import Queues
 from laps_sd.scheduler.policies.running_order import VictimOrder
 from laps_sd.scheduler.policies.sweep import Sweep
 from laps_sd.scheduler.policies.waiting_order import RankedQueue, StateOf
+from laps_sd.scheduler.refinement import Refinement
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.state import RequestState
@@ -106,6 +107,11 @@ class LapsSd(Policy):
         if state.steps % self.settings.refresh_steps == 0:
             self.population.observe_progress(state)
             self.place(state)
+
+    def on_refine(self, state: RequestState, refinement: Refinement) -> None:
+        """See `Policy.on_refine`."""
+        if self.settings.refine and state.prediction is not None and self.settings.use_length:
+            super().on_refine(state, refinement)
 
     def on_preempt(self, state: RequestState, cached_tokens: int = 0) -> None:
         """See `Policy.on_preempt`."""

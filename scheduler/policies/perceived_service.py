@@ -47,12 +47,16 @@ class PerceivedService:
         g, cap, trust = state.generated, state.max_new_tokens, self.trust_in(state)
         if state.prediction is None or trust == 0:
             return self._population.tokens_left(g, cap)
-        curve = state.prediction.length
+        refined = state.refinements[-1] if state.refinements else None
+        curve = state.prediction.length if refined is None else refined.curve
         own = self._left_of_curve(curve, g, cap)
         if trust == 1:
             return own
-        weight = trust * curve.survive(g)
-        weight /= weight + (1 - trust) * self._population.lengths.survive(g)
+        lengths = self._population.lengths
+        weight, common = trust * curve.survive(g), (1 - trust) * lengths.survive(g)
+        if refined is not None:  # both are asked about what follows the tokens that it has read
+            weight, common = weight / curve.survive(refined.at), common / lengths.survive(refined.at)
+        weight /= weight + common
         return weight * own + (1 - weight) * self._population.tokens_left(g, cap)
 
     def steps_per_token(self, state: RequestState) -> float:
@@ -76,12 +80,15 @@ class PerceivedService:
         return self.curve(state).mean(state.generated, state.max_new_tokens) * self.steps_per_token(state)
 
     def trust_in(self, state: RequestState) -> float:
-        """Return how far the request's predicted length is believed, 0 to 1."""
-        believed = state.prediction is not None and self._settings.use_length
-        return self._population.trust if believed else 0.0
+        """Return how far the request's predicted or refined length is believed, 0 to 1."""
+        if state.prediction is None or not self._settings.use_length:
+            return 0.0
+        if state.refinements:
+            return self._population.trust_at(state.refinements[-1].at)
+        return self._population.trust
 
     def curve(self, state: RequestState) -> SurvivalCurve:
         """Return its predicted length, or that of all requests where there is none to believe."""
         if state.prediction is None or self.trust_in(state) == 0:
             return self._population.lengths
-        return state.prediction.length
+        return state.refinements[-1].curve if state.refinements else state.prediction.length

@@ -26,6 +26,9 @@ _REVIEW_SHARE = 8
 #: Counts are halved when they exceed so many memories: the statistics fade, and never overflow.
 _HALVED_AT = 4
 
+#: Lengths are refined at a handful of places.
+_MOST_REFINED = 64
+
 
 class Population:
     """Running statistics over requests, the same on every rank because every rank sees the same requests finish.
@@ -46,6 +49,8 @@ class Population:
         How the predictions of finished requests turned out.
     acceptance : AcceptanceWorth
         What their predicted acceptance was worth.
+    refinements : dict of int to PredictionTrust
+        By tokens read, how refined lengths turned out.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -67,6 +72,13 @@ class Population:
         self.predictions = PredictionTrust(settings)
         self.trust = self.predictions.value
         self.acceptance = AcceptanceWorth(settings)
+        self.refinements: dict[int, PredictionTrust] = {}
+        self._untried = self.predictions.value
+
+    def trust_at(self, tokens: int) -> float:
+        """Return how far lengths are believed that were refined after so many tokens, 0 to 1."""
+        known = self.refinements.get(tokens)
+        return self._untried if known is None else known.value
 
     def tokens_left(self, g: int, cap: int | None) -> float:
         """Remaining tokens, by the index of the settings, if nothing is known but the ``g`` tokens produced."""
@@ -111,7 +123,8 @@ class Population:
         self.observe_departure(state)
         self._ended[state.risk_bucket] += 1
         self._compare(state, state.steps)
-        prediction = state.predicted
+        self._compare_refined(state)
+        prediction = state.prediction
         if prediction is not None and state.predicted_steps > 0 and state.steps > 0:
             length = prediction.length.mean(0, state.max_new_tokens)
             self.acceptance.observe(length, prediction.accept_length, state.steps)
@@ -126,8 +139,8 @@ class Population:
         would agree by the limit alone, and limits that differ would pass for skill.
         """
         self.observe_departure(state)
-        if state.predicted is not None and state.generated > 0:
-            g, curve = state.generated, state.predicted.length
+        if state.prediction is not None and state.generated > 0:
+            g, curve = state.generated, state.prediction.length
             own, common = self.trust * curve.survive(g), (1 - self.trust) * self.lengths.survive(g)
             if curve.survive(g) < _EVEN:
                 weight = own / (own + common) if own + common > 0 else 0.0
@@ -139,6 +152,16 @@ class Population:
         """Add one pair of predicted and real steps, where there was a prediction of ours."""
         if state.predicted_steps > 0 and steps > 0:
             self.predictions.observe(state.predicted_steps, steps)
+
+    def _compare_refined(self, state: RequestState) -> None:
+        """Add a pair of refined and real tokens left for each time that the length was refined."""
+        for refined in state.refinements:
+            left = state.generated - refined.at
+            if left > 0:
+                if refined.at not in self.refinements and len(self.refinements) < _MOST_REFINED:
+                    self.refinements[refined.at] = PredictionTrust(self._settings)
+                if (trust := self.refinements.get(refined.at)) is not None:
+                    trust.observe(refined.left(state.max_new_tokens), left)
 
     def _count_and_review(self) -> bool:
         self._finished += 1
@@ -155,6 +178,8 @@ class Population:
         self.predictions.review()
         self.trust = self.predictions.value
         self.acceptance.review()
+        for trust in self.refinements.values():
+            trust.review()
         self.lengths = self._curve()
         self._at_start.clear()
         if self._at_risk[0] > self._settings.memory * _HALVED_AT:

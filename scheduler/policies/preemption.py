@@ -86,10 +86,11 @@ class GainAgainstBill:
         """Not who could not go on where it was, who ends anyway, or who lost its slot often enough.
 
         Swaps that ride cost so little that the bill does not limit them. A request bears one for every slotful of
-        requests that wait: behind a short queue it gains next to nothing and lengthens the tail.
+        requests that wait: behind a short queue it gains next to nothing and lengthens the tail. One whose answer has
+        told how long it is bears as many as any other swap may cost it.
         """
         most = self._settings.max_preemptions
-        if self._rides():
+        if self._rides() and not state.refinements:
             most = min(most, len(self._waiting) // self._policy.prefill.slots)
         return state.resumable and not state.ending and state.preemptions < most
 

@@ -60,6 +60,7 @@ class _Simulation:
         self._waiting: list[RequestState] = []
         self._first_token: list[float | None] = [None] * len(requests)
         self._outcomes: list[RequestOutcome | None] = [None] * len(requests)
+        self._refined: dict[int, int] = {}  # by arrival number, how many of its refinements were told
         self._rank_us: list[float] = []
         self._timeline = Timeline()
 
@@ -203,6 +204,8 @@ class _Simulation:
                 tokens = accept_lengths[step]
                 produced += tokens
                 on_step(state, tokens - 1, request.max_correct_drafts if drafts is None else drafts[step], tokens)
+                if request.refinements:
+                    self._refine(state, request)
             if state.steps == len(accept_lengths):
                 ended.append(state)
         slots.kv.hold(produced)
@@ -210,6 +213,15 @@ class _Simulation:
             self._end(state, finished=True)
         if ended:
             slots.running = [s for s in slots.running if self._outcomes[s.arrival] is None]
+
+    def _refine(self, state: RequestState, request: ReplayRequest) -> None:
+        """Tell the policy what the tokens so far say, of a request that goes on."""
+        place = self._refined.get(state.arrival, 0)
+        while place < len(request.refinements) and request.refinements[place].at <= state.generated:
+            if state.generated < request.output_tokens:
+                self._policy.on_refine(state, request.refinements[place])
+            place += 1
+            self._refined[state.arrival] = place
 
     def _steps_until_decision(self) -> int:
         """Verify steps in which nothing can change: nobody arrives, ends, or could be admitted."""

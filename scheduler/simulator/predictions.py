@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from laps_sd.scheduler.prediction import Prediction
+from laps_sd.scheduler.refinement import Refinement
 from laps_sd.scheduler.simulator.workload import ReplayRequest
 from laps_sd.scheduler.survival import MAX_EDGES, SurvivalCurve
 
 #: Weight, in verify steps, of a prior that knows only the mean of the workload.
 _WEAK_PRIOR_STEPS = 16.0
+#: Correlation of the error of a refined length with the error before it.
+_KEPT_ERROR = 0.8
+#: Standard deviation of the log length after so many tokens, as measured (docs/refinement.md).
+MEASURED_QUALITY: dict[int, float] = {32: 0.59, 64: 0.49, 128: 0.40, 256: 0.32, 512: 0.31}
 
 
 def noisy_predictions(requests: Sequence[ReplayRequest], sigma: float, rng: np.random.Generator) -> list[Prediction]:
@@ -31,6 +36,42 @@ def noisy_predictions(requests: Sequence[ReplayRequest], sigma: float, rng: np.r
         Prediction(SurvivalCurve.lognormal(r.output_tokens * float(z), sigma), accept, _WEAK_PRIOR_STEPS)
         for r, z in zip(requests, noise, strict=True)
     ]
+
+
+def noisy_refinements(
+    requests: Sequence[ReplayRequest], quality: Mapping[int, float], rng: np.random.Generator
+) -> list[tuple[Refinement, ...]]:
+    """Refined lengths of a stated quality for requests with predictions.
+
+    After so many tokens the length is believed log-normal around the true one times exp(``sigma`` · z). What is wrong
+    with a prediction is found out little by little: z keeps 0.8 of the error before, in units of its spread, and gets
+    as much that is new as leaves its variance 1.
+
+    Parameters
+    ----------
+    quality : mapping of int to float
+        By tokens read, the standard deviation of the log length.
+
+    Raises
+    ------
+    ValueError
+        A request has no prediction, or a standard deviation is negative.
+    """
+    known = [r.prediction.length.quantile(0.5) for r in requests if r.prediction is not None]
+    if len(known) < len(requests):
+        raise ValueError("lengths can be refined where every request has a prediction; give --predictions")
+    if any(sigma < 0 for sigma in quality.values()):
+        raise ValueError("the noise of refinements must not be negative")
+    errors = np.log(np.maximum(known, 1.0)) - np.log([r.output_tokens for r in requests])
+    z = errors / max(float(np.sqrt(np.mean(errors**2))), 1e-9)
+    found: list[list[Refinement]] = [[] for _ in requests]
+    for at, sigma in sorted(quality.items()):
+        z = _KEPT_ERROR * z + (1.0 - _KEPT_ERROR**2) ** 0.5 * rng.standard_normal(len(requests))
+        for own, request, error in zip(found, requests, z, strict=True):
+            if request.output_tokens > at:
+                median = request.output_tokens * float(np.exp(sigma * error))
+                own.append(Refinement(at, SurvivalCurve.lognormal(max(median, 1.0), sigma)))
+    return [tuple(own) for own in found]
 
 
 def shuffled(predictions: Sequence[Prediction], rng: np.random.Generator) -> list[Prediction]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -18,7 +18,13 @@ from laps_sd.scheduler.policies.catalogue import make_policy
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.simulator.engine import simulate
 from laps_sd.scheduler.simulator.machine import Machine
-from laps_sd.scheduler.simulator.predictions import noisy_predictions, reversed_order, shuffled, with_predictions
+from laps_sd.scheduler.simulator.predictions import (
+    noisy_predictions,
+    noisy_refinements,
+    reversed_order,
+    shuffled,
+    with_predictions,
+)
 from laps_sd.scheduler.simulator.result import Timeline
 from laps_sd.scheduler.simulator.workload import ReplayRequest, at_load, gamma_arrivals, rate_for_load, with_arrivals
 
@@ -48,6 +54,9 @@ class Workload:
         Replace the predictions by clairvoyant ones with this much lognormal noise.
     corrupt : {"shuffled", "reversed"}, optional
         Then hand the predictions to the wrong requests.
+    refine : mapping of int to float, optional
+        Replace what refines the requests by refinements of this quality: by tokens read, the standard deviation of the
+        log length.
     """
 
     requests: tuple[ReplayRequest, ...]
@@ -58,6 +67,7 @@ class Workload:
     cv: float = 1.0
     noise: float | None = None
     corrupt: Corruption | None = None
+    refine: Mapping[int, float] | None = None
 
     def __post_init__(self) -> None:
         if not self.requests:
@@ -97,10 +107,13 @@ class Workload:
         if self.noise is not None:
             requests = with_predictions(requests, noisy_predictions(requests, self.noise, rng))
         predictions = [r.prediction for r in requests if r.prediction is not None]
-        if self.corrupt is None or len(predictions) < len(requests):
+        if self.corrupt is not None and len(predictions) == len(requests):
+            corrupted = shuffled(predictions, rng) if self.corrupt == "shuffled" else reversed_order(predictions)
+            requests = with_predictions(requests, corrupted)
+        if self.refine is None:
             return requests
-        corrupted = shuffled(predictions, rng) if self.corrupt == "shuffled" else reversed_order(predictions)
-        return with_predictions(requests, corrupted)
+        refinements = noisy_refinements(requests, self.refine, rng)
+        return [replace(r, refinements=own) for r, own in zip(requests, refinements, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from laps_sd.scheduler.posterior.truncated_geometric import acceptance_rate
 
 if TYPE_CHECKING:
     from laps_sd.scheduler.prediction import Prediction
+    from laps_sd.scheduler.refinement import Refinement
     from laps_sd.scheduler.service import CostModel
 
 
@@ -48,6 +49,8 @@ class ReplayRequest:
         The client's own; higher goes first.
     cached_tokens : int
         Prompt tokens whose KV entries are there when it arrives: a prefix that others share.
+    refinements : tuple of Refinement
+        What corrects the predicted length while it runs, in the order of the tokens read.
     """
 
     request_id: str
@@ -61,6 +64,7 @@ class ReplayRequest:
     prediction: Prediction | None = None
     priority: int = 0
     cached_tokens: int = 0
+    refinements: tuple[Refinement, ...] = ()
 
     def __post_init__(self) -> None:
         if not isfinite(self.arrival_s):  # a clock would never reach it
@@ -72,6 +76,9 @@ class ReplayRequest:
             raise ValueError(f"request {self.request_id}: accept_lengths must be >= 1 and sum to at most output_tokens")
         if self.draft_lengths is not None and len(self.draft_lengths) != len(self.accept_lengths):
             raise ValueError(f"request {self.request_id}: draft_lengths and accept_lengths differ in number")
+        places = [refinement.at for refinement in self.refinements]
+        if places != sorted(set(places)):
+            raise ValueError(f"request {self.request_id}: refinements must read more tokens each than the last one")
         if self._overshoots():
             raise ValueError(f"request {self.request_id}: a step emits more than its drafts and the bonus token")
 

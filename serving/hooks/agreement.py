@@ -33,7 +33,11 @@ class Store(Protocol):
 
 
 def all_ranks_fail(
-    note: str, parallel: ParallelOptions, store: Callable[[], Store], timeout_s: float = TIMEOUT_S
+    note: str,
+    parallel: ParallelOptions,
+    store: Callable[[], Store],
+    timeout_s: float = TIMEOUT_S,
+    topic: str = "stands-down",
 ) -> bool:
     """Whether every rank that decides together with this one leaves the same ``note``.
 
@@ -45,6 +49,8 @@ def all_ranks_fail(
         What failed, without anything that differs between ranks.
     store : callable
         Gives the store that the ranks share; called only where there are several.
+    topic : str
+        What the note is about: notes on one topic are compared.
     """
     size = parallel.tp_size // max(parallel.attn_dp_size, 1)
     if size <= 1:
@@ -53,8 +59,8 @@ def all_ranks_fail(
     group = range(rank // size * size, (rank // size + 1) * size)
     try:
         notes = store()
-        notes.set(_key(rank), note)
-        others = [_key(other) for other in group if other != rank]
+        notes.set(_key(topic, rank), note)
+        others = [_key(topic, other) for other in group if other != rank]
         notes.wait(others, timedelta(seconds=timeout_s))
         return all(notes.get(key).decode() == note for key in others)
     except Exception:  # no store, nobody else within the time, a connection that broke
@@ -69,5 +75,20 @@ def shared_store() -> Store:
     return store
 
 
-def _key(rank: int) -> str:
-    return f"laps-sd/stands-down/{rank}"
+def all_ranks_hold(name: str, parallel: ParallelOptions, store: Callable[[], Store], timeout_s: float) -> bool:
+    """Whether every rank that decides together with this one holds the same thing of this ``name``, at the start.
+
+    Several nodes read files of their own, and ranks that refined by different models would decide differently. Who
+    waits in vain takes its note back, so that a rank that comes too late finds itself alone too.
+    """
+    if all_ranks_fail(name, parallel, store, timeout_s, topic="refines-by"):
+        return True
+    try:
+        store().set(_key("refines-by", parallel.tp_rank), "nothing")
+    except Exception:  # no store: then nobody else has heard of us
+        return False
+    return False
+
+
+def _key(topic: str, rank: int) -> str:
+    return f"laps-sd/{topic}/{rank}"

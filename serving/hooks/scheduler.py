@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from sglang.srt.runtime_context import get_exec, get_parallel, get_spec
 
 from laps_sd.data.meta_info import most_correct_drafts
+from laps_sd.data.progress.answers import AnswerCounter
+from laps_sd.data.tokenizer import Tokenizer
 from laps_sd.errors import InputError
 from laps_sd.scheduler import make_policy
 from laps_sd.serving.engine import (
@@ -29,7 +32,7 @@ from laps_sd.serving.engine import (
 )
 from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.flags import DISABLE_ENV, META_KEY, POLICY, STATE_KEY
-from laps_sd.serving.hooks.agreement import all_ranks_fail, shared_store
+from laps_sd.serving.hooks.agreement import all_ranks_fail, all_ranks_hold, shared_store
 from laps_sd.serving.hooks.guard import guarded
 from laps_sd.serving.hooks.penalties import restore_penalties
 from laps_sd.serving.hooks.prefill_adder import Admission, adder_class
@@ -38,6 +41,7 @@ from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS
 from laps_sd.serving.launch import Launch
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.requests.exchange import ResponseFields, attach_to_abort, detach
+from laps_sd.serving.requests.refining import Refining
 from laps_sd.serving.requests.resumption import ServerTraits
 from laps_sd.serving.requests.scheduler_side import SchedulerRequest, SchedulerSide
 from laps_sd.serving.requests.step_clock import ASSUMED, StepClock
@@ -45,6 +49,8 @@ from laps_sd.serving.termination.refuse import refuse
 
 logger = logging.getLogger(__name__)
 
+#: Ranks load the model together; one that has not come to this by then will not come.
+RANKS_START_WITHIN_S = 300.0
 #: Hooks of a server that starts: without them it must not.
 STARTING = frozenset({"_validate_and_adjust_policy", "init_schedule_policy", "get_output_streamer_class"})
 
@@ -192,6 +198,7 @@ class SchedulerHooks:
             metrics=SchedulerMetrics(config.policy_name)
             if scheduler.metrics_reporter.current_scheduler_metrics_enabled
             else None,
+            refining=refining_of(launch, scheduler.tokenizer, parallel),
         )
         several = parallel.tp_size > 1  # whose clocks differ, and who must decide alike
         tree = scheduler.tree_cache
@@ -398,6 +405,37 @@ def in_flight(scheduler: Scheduler) -> list[Req]:
     """Return the requests that SGLang holds a slot for: decoding, just prefilled, or between two chunks of a prompt."""
     chunked = scheduler.chunked_req
     return [*scheduler.collect_inflight_reqs(), *([] if chunked is None else [chunked])]
+
+
+def refining_of(launch: Launch, tokenizer: Tokenizer | None, parallel: ParallelOptions) -> Refining | None:
+    """Return what refines lengths in flight and counts answers for the record; None where neither is wanted.
+
+    It takes seconds: the table of token classes is made from the served model's tokenizer, by whose fingerprint it is
+    known whether the bundle learned from such counts.
+    """
+    refiner = None
+    if launch.refinement is not None:
+        from laps_sd.predictors.progress.refiner import Refiner  # not above: a scheduler without it needs no LightGBM
+
+        refiner = Refiner.load(Path(launch.refinement))
+    if refiner is None and launch.config.record.path is None:
+        return None
+    classes = AnswerCounter(tokenizer).classes
+    name = "nothing" if classes is None or refiner is None else f"{refiner.name} {classes.name}"
+    alike = all_ranks_hold(name, parallel, shared_store, RANKS_START_WITHIN_S)
+    if classes is None:
+        logger.warning("laps-sd: this server has no tokenizer to count answers with; lengths are not refined")
+        return None
+    if refiner is not None and classes.name not in refiner.tables:
+        logger.warning(
+            "laps-sd: the bundle learned to refine lengths with another tokenizer (%s, here %s); lengths are predicted "
+            "at arrival only. Train on records that `laps-sd collect --tokenizer` of this model made",
+            ", ".join(refiner.tables), classes.name,
+        )  # fmt: skip
+    elif refiner is not None and not alike:
+        logger.warning("laps-sd: not all ranks have the same bundle; lengths are predicted at arrival only")
+        refiner = None
+    return Refining(classes, refiner, launch.config.refinement.per_round)
 
 
 def drafts_of(num_draft_tokens: int | None, spec: SpeculationOptions) -> int | None:

@@ -2,9 +2,12 @@
 
 import atexit
 import logging
+import shutil
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import cast
 
 from sglang.srt.managers.io_struct import GenerateReqInput
@@ -73,7 +76,7 @@ class TokenizerHooks:
         A second call replaces the first one's side.
         """
         bundle = None if launch.bundle is None else load_bundle(launch.bundle)
-        launch = with_fitted_posterior(launch, bundle, args)
+        launch = with_refinement(with_fitted_posterior(launch, bundle, args), bundle)
         self.side, self.stood_down = TokenizerSide(bundle, launch, server_facts, server_metrics), None
         atexit.register(self.side.close)
         if not self._hooked:
@@ -176,6 +179,19 @@ def with_fitted_posterior(launch: Launch, bundle: PredictorBundle | None, args: 
         return launch
     policy = {**launch.config.policy, "posterior": asdict(fitted)}
     return replace(launch, config=launch.config.model_copy(update={"policy": policy}))
+
+
+def with_refinement(launch: Launch, bundle: PredictorBundle | None) -> Launch:
+    """Leave what the bundle learned of refining lengths where the scheduler processes of this node read it.
+
+    They must not look into the bundle themselves: its name may mean another one by then.
+    """
+    known = None if bundle is None else bundle.refinement
+    if known is None or not launch.config.refinement.enabled or not launch.config.settings().refine:
+        return launch
+    folder = tempfile.mkdtemp(prefix="laps-sd-refinement-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return replace(launch, refinement=str(known.save(Path(folder) / "refinement")))
 
 
 def server_facts() -> ServerFacts:

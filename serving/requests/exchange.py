@@ -55,6 +55,10 @@ class Measurements(TypedDict, total=False):
         How many verify steps accepted 0, 1, 2 … drafts; this and the next two where any drafts were verified.
     accept_lengths, draft_lengths : list of int
         Tokens of each verify step, and drafts proposed in it.
+    progress : list of int
+        What its answer had said at checkpoints; this and the next where answers are counted.
+    progress_table : str
+        What counted.
     """
 
     queue_s: float | None
@@ -63,6 +67,8 @@ class Measurements(TypedDict, total=False):
     correct_drafts_histogram: list[int]
     accept_lengths: list[int]
     draft_lengths: list[int]
+    progress: list[int]
+    progress_table: str
 
 
 class ResponseFields(TypedDict):
@@ -79,6 +85,8 @@ class ResponseFields(TypedDict):
     preemptions: int
     recomputed_tokens: int
     priority: int
+    refinements: int
+    refined_tokens: float | None
     measured: NotRequired[Measurements]
 
 

@@ -241,6 +241,8 @@ def finished_record(
         correct_drafts_histogram=histogram,
         accept_lengths=lengths,
         draft_lengths=drafts,
+        progress=tuple(measured["progress"]) if "progress" in measured else None,
+        progress_table=measured.get("progress_table"),
         arrival_s=arrival_s,
         queue_s=measured.get("queue_s"),
         ttft_s=measured.get("ttft_s"),

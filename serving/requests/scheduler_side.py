@@ -6,6 +6,7 @@ Every tensor-parallel rank runs this for itself on the same requests: no clock a
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 from typing import Literal
 
@@ -13,6 +14,7 @@ from laps_sd.scheduler import Policy, RequestState, make_policy, new_request
 from laps_sd.serving.engine import Req
 from laps_sd.serving.metrics import SchedulerMetrics
 from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields
+from laps_sd.serving.requests.refining import Refining
 from laps_sd.serving.requests.resumption import ServerTraits, obstacle
 
 #: Why a request lost its slot: a waiting one took it, took its KV tokens, or SGLang ran out of KV while decoding.
@@ -33,6 +35,8 @@ class SchedulerRequest:
         What the tokenizer process sent along.
     state : RequestState or None
         From the moment it first waits.
+    refine_at : float
+        Output length, tokens, at which its predicted length is refined next.
     step_tokens : int
         Tokens that its decode steps emitted (the prefill's first token is not among them).
     proposed : bool
@@ -48,6 +52,7 @@ class SchedulerRequest:
     arrival: int
     attachment: Attachment
     state: RequestState | None = None
+    refine_at: float = inf
     step_tokens: int = 0
     proposed: bool = False
     ended: bool = False
@@ -77,6 +82,8 @@ class SchedulerSide:
         Gives the requests that the engine holds a slot for. Without it those that it drops are never forgotten.
     metrics : SchedulerMetrics, optional
         Where to count.
+    refining : Refining, optional
+        Corrects predicted lengths by what was said so far, and counts answers for the record.
     """
 
     def __init__(
@@ -89,8 +96,10 @@ class SchedulerSide:
         traits: ServerTraits | None = None,
         in_flight: Callable[[], Iterable[Req]] | None = None,
         metrics: SchedulerMetrics | None = None,
+        refining: Refining | None = None,
     ) -> None:
         self.policy = policy
+        self._refining = refining
         self._max_correct_drafts = max_correct_drafts
         self._priority_sign = -1 if low_priority_first else 1
         self._keep_steps = keep_steps
@@ -129,12 +138,19 @@ class SchedulerSide:
                 cached_tokens=req.num_matched_prefix_tokens,
                 max_correct_drafts=self._max_correct_drafts,
             )
+            knows = ours.attachment.prediction is not None and not ours.attachment.hinted
+            if self._refining is not None and knows and not ours.state.runs_to_limit:
+                ours.refine_at = self._refining.next_after(0)
         return ours.state
 
     def rank(self, queue: list[Req]) -> None:
         """Sort SGLang's waiting queue in place; a scheduling round begins."""
         started = perf_counter()
         self.policy.start_round()
+        if self._refining is not None:
+            refined = self._refining.refine_some(self.policy)
+            if refined and self._metrics is not None:
+                self._metrics.refined(refined)
         for state in self.policy.rank(queue, self._waiting_state):
             if self._waiting.pop(state.arrival, None) is not None:  # aborted in the queue: SGLang tells nobody
                 self.policy.on_abort(state)
@@ -193,6 +209,15 @@ class SchedulerSide:
             ours.accept_lengths.append(correct + 1)
             ours.draft_lengths.append(proposed)
         self.policy.on_step(state, correct, proposed, tokens)
+        if state.generated >= ours.refine_at:
+            self._note_due(req, state)
+
+    def _note_due(self, req: Req, state: RequestState) -> None:
+        """Let the length of a request that has passed a checkpoint be refined in a round to come."""
+        ours: SchedulerRequest = req.laps_sd
+        if self._refining is not None and ours.attachment.prediction is not None:
+            self._refining.note(req, state, ours.attachment.prediction.length)
+            ours.refine_at = self._refining.next_after(state.generated)
 
     def on_finish(self, req: Req, *, cut: bool) -> ResponseFields:
         """Forget a request that ended, by itself or ``cut`` (limit, abort); return its fields for the response."""
@@ -203,17 +228,22 @@ class SchedulerSide:
         state.generated = kept
         self._waiting.pop(state.arrival, None)
         self._running.pop(state.arrival, None)
+        self._refine_no_more(state.arrival)
         if not ours.ended:
             ours.ended = True
             if cut:
                 self.policy.on_abort(state)
             else:
                 self.policy.on_finish(state)
+                if self._metrics is not None and state.refinements:
+                    self._metrics.refined_errors(state)
         if self._metrics is not None and not (self._waiting or self._running):
             self._show(self._metrics)  # nobody ranks an empty queue, and the gauges would keep what they said last
         fields = _response_fields(ours, state)
         if self._keep_steps:
             fields["measured"] = _measurements(ours, state)
+            if self._refining is not None:
+                fields["measured"]["progress"], fields["measured"]["progress_table"] = self._refining.recorded(req)
         return fields
 
     def on_drop(self, req: Req) -> ResponseFields:
@@ -221,6 +251,10 @@ class SchedulerSide:
         fields = self.on_finish(req, cut=True)
         fields.pop("measured", None)
         return fields
+
+    def _refine_no_more(self, arrival: int) -> None:
+        if self._refining is not None:
+            self._refining.forget(arrival)
 
     def _waiting_state(self, req: Req) -> RequestState:
         state = self.state_of(req)
@@ -237,6 +271,7 @@ class SchedulerSide:
         """Forget what was aborted in the queue, where the policy did not notice it."""
         here = {req.laps_sd.arrival for req in queue}
         for arrival in [number for number in self._waiting if number not in here]:
+            self._refine_no_more(arrival)
             self.policy.on_abort(self._waiting.pop(arrival))
 
     def _forget_dropped(self) -> None:
@@ -249,6 +284,7 @@ class SchedulerSide:
         here = {req.laps_sd.arrival for req in self._in_flight()}
         missed = {arrival for arrival in self._running if arrival not in here}
         for arrival in sorted(missed & self._missed):
+            self._refine_no_more(arrival)
             self.policy.on_abort(self._running.pop(arrival))
         self._missed = missed & self._running.keys()
 
@@ -262,6 +298,8 @@ class SchedulerSide:
         self._running.clear()
         self._missed.clear()
         self.policy = make_policy("fcfs")  # a new one knows nobody: the old one holds every request that waited
+        if self._refining is not None:
+            self._refining.clear()
         if self._metrics is not None:
             self._metrics.fell_back(hook)
 
@@ -337,7 +375,17 @@ def _response_fields(ours: SchedulerRequest, state: RequestState) -> ResponseFie
         "preemptions": state.preemptions,
         "recomputed_tokens": state.recomputed_tokens,
         "priority": state.priority,
+        "refinements": len(state.refinements),
+        "refined_tokens": _refined_tokens(state),
     }
+
+
+def _refined_tokens(state: RequestState) -> float | None:
+    """Return the output length expected at its last refinement, under its limit; None where there was none."""
+    if not state.refinements:
+        return None
+    last = state.refinements[-1]
+    return last.at + last.left(state.max_new_tokens)
 
 
 def _measurements(ours: SchedulerRequest, state: RequestState) -> Measurements:

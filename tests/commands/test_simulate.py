@@ -12,6 +12,7 @@ import pytest
 
 from laps_sd.cli import run
 from laps_sd.data import RequestRecord, builtin_trace, read_records, write_records
+from laps_sd.data.progress.counting import COUNTERS, checkpoints_below
 from laps_sd.predictors import fit_bundle
 from laps_sd.predictors.acceptance.predictor import PromptAcceptance
 from laps_sd.report.simulation import TAIL_LINE
@@ -232,6 +233,46 @@ def test_a_bundle_brings_its_posterior_as_it_does_to_a_server(simulate: Simulate
     assert simulate("--predictions", "none", *options)["workload"]["posterior"] == asdict(PosteriorSettings())
 
 
+def test_lengths_are_refined_with_a_stated_quality_or_not_at_all(simulate: Simulate) -> None:
+    options = ("--predictions", "noise:1", "--policies", "laps-sd,laps-sd:no-refinement", "--seeds", "2")
+    none, noise, own = (simulate(*options, "--refine", text) for text in ("none", "noise", "noise:20=0.1,40=0"))
+    assert simulate(*options)["policies"]["laps-sd"]["latency_s"] == none["policies"]["laps-sd"]["latency_s"]
+    assert [found["workload"]["refine"] for found in (none, noise, own)] == [
+        "none",
+        "noise:32=0.59,64=0.49,128=0.4,256=0.32,512=0.31",
+        "noise:20=0.1,40=0",
+    ]
+    without = [found["policies"]["laps-sd:no-refinement"]["latency_s"] for found in (none, noise, own)]
+    assert without[0] == without[1] == without[2]
+    assert none["policies"]["laps-sd"]["latency_s"] == without[0]
+    assert own["policies"]["laps-sd"]["latency_s"] != without[2]
+
+
+def test_what_answers_said_refines_a_replay_by_itself(simulate: Simulate, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = []
+    for i, length in enumerate(random.integers(20, 300, 150).tolist()):
+        told = [min(length // 10, 50) if name == "announced_items" else 1 for name in COUNTERS]
+        counts = tuple(told * len(checkpoints_below(length)))
+        asked = {
+            "prompt": f"Ask {chr(97 + i % 26)}{chr(97 + i // 26)} now",
+            "accept_lengths": None,
+            "verify_steps": None,
+        }
+        rows.append(record(i, output_tokens=length, progress=counts, progress_table="v1-abc", **asked))
+    write_records(tmp_path / "counted.jsonl", rows)
+    bundle = fit_bundle(rows, predictor="constant", acceptance="run_mean")
+    assert bundle.refinement is not None
+    bundle.save(tmp_path / "bundle")
+    told = ("--bundle", str(tmp_path / "bundle"), "--policies", "laps-sd,laps-sd:no-refinement", "--slots", "1")
+    found = simulate(*told, "--seeds", "2", on=tmp_path / "counted.jsonl")
+    assert found["workload"]["refine"] == "recorded"
+    refined, plain = (found["policies"][name]["latency_s"]["mean"] for name in ("laps-sd", "laps-sd:no-refinement"))
+    assert refined < 0.97 * plain
+    off = simulate(*told, "--seeds", "2", "--refine", "none", on=tmp_path / "counted.jsonl")
+    assert off["policies"]["laps-sd"]["latency_s"]["mean"] == plain
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -245,6 +286,13 @@ def test_a_bundle_brings_its_posterior_as_it_does_to_a_server(simulate: Simulate
         (("--predictions", "odd.jsonl"), "request_id must be text, got ['r1']"),
         (("--predictions", "twice.jsonl"), "twice.jsonl, line 2: request 'r1' has a prediction already"),
         (("--predictions", "nowhere.jsonl"), "not a file"),
+        (("--refine", "sharp"), "--refine sharp: expected recorded, none, noise"),
+        (("--refine", "noise:64"), "--refine noise:64: expected recorded, none, noise"),
+        (("--refine", "noise:64=0.5,64=0.4"), "each once"),
+        (("--refine", "noise:0=0.5"), "tokens from 1"),
+        (("--refine", "noise:64=-1"), "S from 0 to 10"),
+        (("--refine", "noise", "--predictions", "none"), "every request has a prediction"),
+        (("--refine", "recorded", "--predictions", "noise:0.6"), "corrects predictions of bundle or oof"),
         (("--cost-model", "nowhere.json"), "no such file"),
         (("--set", "magic=1"), "no such setting"),
         (("--set", "margin=0"), "margin must be from 1 to 100"),

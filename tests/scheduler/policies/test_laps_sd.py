@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from laps_sd.scheduler import CostModel, Prediction, Settings, SurvivalCurve, make_policy, new_request
+from laps_sd.scheduler import CostModel, Prediction, Refinement, Settings, SurvivalCurve, make_policy, new_request
 from laps_sd.scheduler.policies.laps_sd import LapsSd
 
 with_fixtures = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -279,8 +279,7 @@ def test_a_prediction_that_is_replaced_in_flight_moves_the_request_at_once():
     policy.rank(queue)
     assert queue == [late, waits]
     for state, tokens in ((waits, 10), (runs, 3000)):
-        state.prediction = Prediction(SurvivalCurve.lognormal(tokens, 0.3), 2.0, 16.0)
-        policy.on_refined(state)
+        policy.on_refine(state, Refinement(1, SurvivalCurve.lognormal(tokens, 0.3)))
     policy.rank(queue)
     assert queue == [waits, late]
     assert policy.victim(late, [runs, other]) is runs
@@ -295,8 +294,7 @@ def test_trust_judges_the_prediction_of_the_arrival_not_the_refined_one():
             policy.on_admit(state)
             run(policy, state, 1 + 53 * i % 150)
             if refine:
-                state.prediction = Prediction(SurvivalCurve.lognormal(max(state.generated, 1), 0.1), 2.0, 16.0)
-                policy.on_refined(state)
+                policy.on_refine(state, Refinement(1, SurvivalCurve.lognormal(max(state.generated, 1), 0.1)))
             policy.on_finish(state)
         trusts.append(policy.trust)
     assert trusts[0] == trusts[1] < 0.9

@@ -90,7 +90,7 @@ class Engine:
             schedule_low_priority_values_first=False, metrics_reporter=reporter, max_running_requests=slots,
             grammar_manager=no(has_waiting_grammars=lambda: False, abort_requests=lambda recv: None),
             is_hybrid_swa=False, waiting_queue=[], last_batch=None, enable_continuous_input_polling=False,
-            mm_receiver=None, _pending_chunked_abort_req=None, chunked_req=None,
+            mm_receiver=None, _pending_chunked_abort_req=None, chunked_req=None, tokenizer=None,
             min_free_slots_delayer=None, req_to_token_pool=self.rows,
             beam_coordinator=no(pending_member_rows=lambda batch: 0, retire_group=lambda req: None),
             tp_worker=no(model_runner=no(attn_backend=no(), prefill_aware_swa=False)), page_size=1,
