@@ -49,7 +49,7 @@ class LapsSd(Policy):
         self._ranked = RankedQueue()
         self._victims = VictimOrder()
         self._deadlines = Deadlines(self._waiting)
-        self._sweep = Sweep(self._waiting)
+        self._sweep = Sweep()
         self._service = PerceivedService(s, self.population, self.prefill)
         self.boost = Boost(s, self.population, self.prefill, self._waiting)
         self._gathering = Gathering(self.population, self.prefill) if s.gather else None
@@ -158,6 +158,7 @@ class LapsSd(Policy):
 
     def _leave(self, state: RequestState) -> None:
         self._waiting.pop(state.arrival, None)
+        self._sweep.leave(state)
         self._ranked.leave(state)
         self._victims.leave(state)
 

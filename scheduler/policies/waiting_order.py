@@ -15,18 +15,16 @@ StateOf = Callable[[Any], RequestState]
 #: Changes that are made one by one however short the queue is; with more than a share of it, all is sorted.
 _FEW = 64
 _SHARE = 1 / 32
-#: Items that are compared at once while looking for those that the engine dropped.
-_STRETCH = 512
 
 
 class RankedQueue:
     """Mirror of an engine's queue as it was sorted last.
 
     An engine takes requests out of its queue and appends others. While it does no more than that, the list that it
-    hands in is this mirror without those that left, and a tail of new requests: comparisons of pointers, a stretch at
-    a time, show who left, and only the tail and the requests whose key changed are put in place. Anything else is
-    sorted from scratch. Neither comparing nor moving pointers touches the requests that stay where they are: reading
-    10,000 of them is what a sort costs.
+    hands in is this mirror without those that left, and a tail of new requests: a binary search for each shows who
+    left, a comparison of all pointers that it is so, and only the tail and the requests whose key changed are put in
+    place. Anything else is sorted from scratch. Neither comparing nor moving pointers touches the requests that stay
+    where they are: reading 10,000 of them is what a sort costs.
     """
 
     def __init__(self) -> None:
@@ -73,11 +71,16 @@ class RankedQueue:
             self._changed.pop(arrival, None)
             del self._keys[index], self._items[index]
         known = len(self._items)
+        if not unchanged:
+            new = queue[known:]
+            del queue[known:]
+            moved = queue != self._items  # what a binary search cannot see
+            queue += new
+            if moved:
+                return self._sort_anew(queue, state_of, gone)
         tail = [(item, state_of(item)) for item in queue[known:]]
         if any(state.arrival in self._members for _, state in tail):  # an engine that moves what it has
-            missing = self._sort_all(queue, state_of)
-            here = {key[3] for key in self._keys}
-            return missing + [state for arrival, state in gone.items() if arrival not in here]
+            return self._sort_anew(queue, state_of, gone)
         del queue[known:]
         for state in self._changed.values():
             index = bisect_left(self._keys, self._members[state.arrival][0])
@@ -90,16 +93,18 @@ class RankedQueue:
         return list(gone.values())
 
     def _vanished(self, queue: list[Any]) -> list[int] | None:
-        """Places of items that are missing in front of the tail of ``queue``; None: too much is new, sort all."""
+        """Places of items that are missing in front of the tail of ``queue``; None: too much is new, sort all.
+
+        Of a queue that is no mirror without some and a tail, whatever is returned is wrong.
+        """
         items = self._items
         most = _FEW + _SHARE * len(items) - len(self._changed)
         missing: list[int] = []
         there = 0  # in the queue; in the mirror it is that and those that are missing
-        while (here := there + len(missing)) < len(items):
-            same = _common(queue, there, items, here)
-            there += same
-            if here + same < len(items):
-                missing.append(here + same)
+        while (shift := len(missing)) + there < len(items):
+            there = _first_other(queue, there, items, shift)
+            if there + shift < len(items):
+                missing.append(there + shift)
                 if len(missing) > most:
                     return None
         return missing if len(missing) + len(queue) - there <= most else None
@@ -111,6 +116,11 @@ class RankedQueue:
         self._keys.insert(index, key)
         self._items.insert(index, item)
         queue.insert(index, item)
+
+    def _sort_anew(self, queue: list[Any], state_of: StateOf, gone: dict[int, RequestState]) -> list[RequestState]:
+        """Sort all; ``gone`` are taken out of the mirror already, by mistake if they are in the queue."""
+        missing = self._sort_all(queue, state_of)
+        return missing + [state for arrival, state in gone.items() if arrival not in self._members]
 
     def _sort_all(self, queue: list[Any], state_of: StateOf) -> list[RequestState]:
         states = [state_of(item) for item in queue]
@@ -125,19 +135,16 @@ class RankedQueue:
         return [state for arrival, (_, state) in before.items() if arrival not in self._members]
 
 
-def _common(queue: list[Any], there: int, items: list[Any], here: int) -> int:
-    """Length of the stretch, up to the end of ``items``, in which both lists hold the same objects."""
-    same = 0
-    while queue[there + same : there + same + _STRETCH] == items[here + same : here + same + _STRETCH]:
-        same += _STRETCH
-        if here + same >= len(items):
-            return len(items) - here
-    low, high = 0, _STRETCH  # so many are the same; so many are not
-    while high - low > 1:
+def _first_other(queue: list[Any], there: int, items: list[Any], shift: int) -> int:
+    """Return the first place from ``there`` on where the queue has not what the mirror has ``shift`` places later.
+
+    Where the queue lacks items and no more, it holds none of those behind the first that is missing at that distance.
+    """
+    low, high = there, min(len(queue), len(items) - shift)
+    while low < high:
         middle = (low + high) // 2
-        begin = same + low
-        if queue[there + begin : there + same + middle] == items[here + begin : here + same + middle]:
-            low = middle
+        if queue[middle] is items[middle + shift]:
+            low = middle + 1
         else:
             high = middle
-    return same + low
+    return low

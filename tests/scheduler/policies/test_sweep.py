@@ -20,14 +20,14 @@ def waiting(sweep: Sweep, states: dict[int, RequestState], count: int, **more: b
 
 def test_nothing_is_outdated_before_a_review() -> None:
     states: dict[int, RequestState] = {}
-    sweep = Sweep(states)
+    sweep = Sweep()
     waiting(sweep, states, 5)
     assert list(sweep.take(5)) == []
 
 
 def test_each_is_taken_once_the_one_placed_longest_ago_first() -> None:
     states: dict[int, RequestState] = {}
-    sweep = Sweep(states)
+    sweep = Sweep()
     waiting(sweep, states, 7)
     sweep.begin(everybody=True)
     assert [s.arrival for s in sweep.take(3)] == [0, 1, 2]
@@ -39,7 +39,7 @@ def test_each_is_taken_once_the_one_placed_longest_ago_first() -> None:
 
 def test_only_those_without_a_prediction_when_trust_in_predictions_has_not_changed() -> None:
     states: dict[int, RequestState] = {}
-    sweep = Sweep(states)
+    sweep = Sweep()
     for number in range(6):
         states[number] = request(number, predicted=number % 2 == 0)
         sweep.add(states[number])
@@ -51,27 +51,16 @@ def test_only_those_without_a_prediction_when_trust_in_predictions_has_not_chang
 @settings(max_examples=50, deadline=None)
 def test_requests_that_left_are_forgotten_and_none_that_waits_is(numbers: list[int]) -> None:
     states: dict[int, RequestState] = {}
-    sweep = Sweep(states)
+    sweep = Sweep()
     for number in numbers:
         if number in states:
-            del states[number]
+            sweep.leave(states.pop(number))
         else:
             states[number] = request(number)
             sweep.add(states[number])
-        assert len(sweep._round) <= 2 * len(states) + 65 + len(numbers)
+        assert len(sweep) == len(states)
     sweep.begin(everybody=True)
     assert {s.arrival for s in sweep.take(10_000)} == set(states)
-
-
-def test_it_holds_few_entries_of_requests_that_left() -> None:
-    states: dict[int, RequestState] = {}
-    sweep = Sweep(states)
-    for number in range(5000):
-        states[number] = request(number)
-        sweep.add(states[number])
-        if number >= 10:
-            del states[number - 10]
-    assert len(sweep._round) <= 2 * 10 + 65
 
 
 def test_a_review_costs_no_more_than_the_pace_in_any_round(monkeypatch) -> None:
@@ -106,7 +95,7 @@ def test_a_review_costs_no_more_than_the_pace_in_any_round(monkeypatch) -> None:
 
 def test_a_review_of_the_unpredicted_does_not_make_a_sweep_of_everybody_begin_again() -> None:
     states: dict[int, RequestState] = {}
-    sweep = Sweep(states)
+    sweep = Sweep()
     waiting(sweep, states, 6)
     sweep.begin(everybody=True)
     placed = []
