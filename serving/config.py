@@ -140,13 +140,13 @@ class RefinementConfig(_Section):
     per_round: Annotated[
         int,
         Setting(
-            "Most requests whose length is refined in one scheduling round, at a fraction of a millisecond each; the "
+            "Most requests whose length is refined in one scheduling round, at a tenth of a millisecond each; the "
             "others wait for the next round.",
             "requests",
             low=1,
             high=10_000,
         ),
-    ] = 4
+    ] = 2
 
 
 class RecordConfig(_Section):

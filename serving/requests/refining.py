@@ -8,6 +8,7 @@ passed another checkpoint meanwhile is refined once, at the last.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ class Refining:
     def refine_some(self, policy: Policy) -> int:
         """Refine those that are due, as many as a round may; return how many."""
         refined = 0
-        for arrival in list(self._due)[: self._per_round]:
+        for arrival in list(islice(self._due, self._per_round)):
             req, state, curve = self._due.pop(arrival)
             refined += self._refine(policy, req, state, curve)
         return refined

@@ -1,6 +1,7 @@
 """laps-sd on a real SGLang server: the same answers as fcfs, sooner for short requests, and nothing lost."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -10,11 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import lightgbm as lgb
+import numpy as np
 import pytest
 import yaml
 
 from laps_sd.data import RequestRecord, read_records
+from laps_sd.data.progress.classes import TokenClasses
+from laps_sd.data.tokenizer import load_tokenizer
 from laps_sd.predictors import fit_bundle
+from laps_sd.predictors.length.calibration import Calibration
+from laps_sd.predictors.progress.columns import NAMES
+from laps_sd.predictors.progress.refiner import Refiner
+from laps_sd.predictors.trees import Trees
 from laps_sd.serving.bench.load import LoadRequest, LoadResult, send_load
 from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.cpu.model import draft_model
@@ -40,7 +49,24 @@ def small_model() -> Path:
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def refiner(model_folder: Path) -> Refiner:
+    """After 32 and 64 tokens with few sentences much is left, with many next to nothing; of the demo's tokenizer."""
+    rows = np.zeros((200, len(NAMES)))
+    rows[100:, NAMES.index("sentence_end")] = 4.0
+    target = np.zeros((200, 2))
+    target[:100, 0], target[100:, 0] = 2.0, -4.0
+
+    def gradients(raw: Any, _data: object) -> tuple[Any, Any]:
+        return raw.reshape(200, 2) - target, np.ones((200, 2))
+
+    options = {"num_class": 2, "num_leaves": 2, "min_data_in_leaf": 5, "learning_rate": 1.0, "verbosity": -1}
+    booster = lgb.train({**options, "objective": gradients}, lgb.Dataset(rows, label=np.zeros(200)), 1)
+    table = TokenClasses.of(load_tokenizer(str(model_folder))).name
+    return Refiner(Trees(booster.model_to_string(), 2), Calibration.identity(), [32, 64], [table])
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory, refiner: Refiner) -> Path:
     """Predictors that learned: stories are long, sums are short."""
     records = []
     for i in range(240):
@@ -61,7 +87,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 correct_drafts_histogram=(0, steps),
             )
         )
-    return fit_bundle(records).save(tmp_path_factory.mktemp("bundle") / "bundle")
+    fitted = fit_bundle(records)
+    fitted.refinement = refiner
+    return fitted.save(tmp_path_factory.mktemp("bundle") / "bundle")
 
 
 def prompts(i: int, long: bool) -> str:
@@ -129,6 +157,24 @@ def test_short_requests_preempt_and_every_token_stays_the_same(
         return sum(some) / len(some)
 
     assert mean(answers, False) / mean(answers, True) < mean(fcfs_answers, False) / mean(fcfs_answers, True)
+
+
+def test_lengths_are_refined_in_flight_and_every_token_stays_the_same(
+    server_factory: Callable[..., SglangServer], laps: SglangServer, small_model: Path
+) -> None:
+    """Answers that might end by themselves at any token: the length of others is known."""
+    endless = {"temperature": 0, "max_new_tokens": 80, "logit_bias": {"0": -100, "2": -100}}  # the model's end tokens
+    load = [LoadRequest(f"q{i}", {"text": prompts(i, True), "sampling_params": endless}, 0.0) for i in range(6)]
+    plain = send_load(server_factory(COMMON, model=small_model).url, load)
+    refined = send_load(laps.url, load)
+    assert [a.output_ids for a in refined] == [a.output_ids for a in plain]
+    fields = [a.meta_info["laps_sd"] for a in refined]
+    assert all(1 <= f["refinements"] <= 2 for f in fields)
+    assert all(64 < f["refined_tokens"] <= 80 for f in fields if f["refinements"] == 2)
+    text = httpx.get(laps.url + "/metrics", timeout=60, trust_env=False).text
+    assert sum(map(float, re.findall(r"laps_sd_refinements_total\S* (\S+)", text))) >= 6
+    short = generate(laps, prompts(1, False))["meta_info"]["laps_sd"]
+    assert (short["refinements"], short["refined_tokens"]) == (0, None)
 
 
 def test_one_prompt_gets_one_prediction_through_every_endpoint(laps: SglangServer) -> None:
