@@ -16,7 +16,7 @@ SEED = 0
 CONCURRENCY = 16
 MAX_NEW_TOKENS = 384
 #: The prompts of each draft: first and count in the generator's list, apart so that no prompt is in the trace twice.
-PROMPTS: dict[Draft, tuple[int, int]] = {"ngram": (0, 700), "standalone": (1000, 176)}
+PROMPTS: dict[Draft, tuple[int, int]] = {"ngram": (0, 1000), "standalone": (1000, 500)}
 
 _FOLDER = Path(__file__).resolve().parent / "traces"
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import msgspec
 
@@ -98,7 +99,7 @@ async def ask_generate(
 ) -> dict[str, Any]:
     """Send a prompt to ``/generate``, streaming for the time of the first token, and return the record's fields."""
     form = prompt.form
-    body: dict[str, Any] = {"sampling_params": {**sampling, **form.of_generate()}}
+    body: dict[str, Any] = {"rid": request_id_of(prompt), "sampling_params": {**sampling, **form.of_generate()}}
     shown = Shown()
     if tokenizer is not None:
         text = rendered(tokenizer, prompt)
@@ -128,6 +129,7 @@ async def ask_chat(
     """
     body = {
         "model": "default",
+        "rid": request_id_of(prompt),
         "messages": prompt.conversation,
         "max_tokens": sampling["max_new_tokens"],
         "temperature": sampling["temperature"],
@@ -148,6 +150,16 @@ async def ask_chat(
         # Where the server took thoughts off the text is not all that was said.
         measured.update(answers.fields_of_text(text, measured["output_tokens"]))
     return {**_known(prompt.form.chat_fields()), **measured, "e2e_s": round(ended - started, 4)}
+
+
+def request_id_of(prompt: Prompt) -> str:
+    """Return a new name for a request, by which what the server logs of it is found: `prompt_id_of` reads it."""
+    return f"{prompt.prompt_id}#{uuid4().hex[:8]}"
+
+
+def prompt_id_of(request_id: str) -> str:
+    """Return the id of the prompt that a request asks."""
+    return request_id.rpartition("#")[0]
 
 
 def token_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:

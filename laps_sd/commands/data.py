@@ -134,10 +134,13 @@ def builtin(
 def _regenerate(draft: "Draft", out: Path, requests: int | None) -> None:
     """Start the CPU server under ``draft``, send it the prompts of the built-in trace, write ``out``."""
     from laps_sd.commands.collect import collect_with_bar
+    from laps_sd.data import read_records, write_records
     from laps_sd.data.builtin import CONCURRENCY, MAX_NEW_TOKENS, PROMPTS, SEED
     from laps_sd.data.prompts import generate_prompts
     from laps_sd.data.tokenizer import load_tokenizer
+    from laps_sd.serving.bench.round_log import read_rounds, with_accept_lengths
     from laps_sd.serving.cpu.model import demo_model
+    from laps_sd.serving.flags import ROUNDS_ENV
     from laps_sd.serving.process.server import SglangServer
     from laps_sd.serving.process.speculation import speculation_args
 
@@ -145,7 +148,9 @@ def _regenerate(draft: "Draft", out: Path, requests: int | None) -> None:
     prompts = generate_prompts(first + count, SEED)[first : first + min(count, requests or count)]
     model = demo_model()
     args = [*speculation_args(draft), "--max-running-requests", str(CONCURRENCY), "--enable-metrics"]
-    with SglangServer(args, cpu=True, model=model, log=out.with_name(f"{out.name}.server.log")) as server:
+    rounds = out.with_name(f"{out.name}.rounds.jsonl")  # appended to by a run that goes on
+    log = out.with_name(f"{out.name}.server.log")
+    with SglangServer(args, cpu=True, model=model, log=log, env={ROUNDS_ENV: str(rounds.resolve())}) as server:
         collect_with_bar(
             server.wait_ready().url,
             prompts,
@@ -157,6 +162,7 @@ def _regenerate(draft: "Draft", out: Path, requests: int | None) -> None:
             resume=True,
             timeout_s=3600.0,
         )
+    write_records(out, with_accept_lengths(list(read_records(out)), read_rounds(rounds)))
 
 
 def _print(console: Any, described: dict[str, Any]) -> None:

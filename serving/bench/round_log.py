@@ -1,11 +1,14 @@
 """What a server logged of its rounds: how long each took, with how many requests, and who waited."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
+from laps_sd.data import RequestRecord
+from laps_sd.data.collection.send import prompt_id_of
 from laps_sd.errors import InputError
 from laps_sd.serving.rounds import LoggedPolicy, LoggedRequest, LoggedRound
 
@@ -76,3 +79,18 @@ def read_rounds(path: Path) -> RoundsSeen:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no log of rounds ({error}); measure anew") from error
     return RoundsSeen(rounds, requests, policy)
+
+
+def with_accept_lengths(records: Sequence[RequestRecord], seen: RoundsSeen) -> list[RequestRecord]:
+    """Return what `collect` recorded of a server with the tokens of every verify step, in order, as its log has them.
+
+    A record whose steps the log counts differently, or which made none, stays as it is.
+    """
+    logged = {prompt_id_of(rid): row["accept_lengths"] for rid, row in seen.requests.items()}
+    return [_with(record, tuple(logged.get(record.request_id, ()))) for record in records]
+
+
+def _with(record: RequestRecord, lengths: tuple[int, ...]) -> RequestRecord:
+    if not lengths or len(lengths) != record.verify_steps:
+        return record
+    return msgspec.structs.replace(record, accept_lengths=lengths)
