@@ -176,4 +176,6 @@ def _server(url: str) -> Check:
     detail = f"{url} schedules with {server.policy}"
     if server.plugin and server.policy != POLICY:
         detail += ", ranked by laps-sd"
+    if server.served is not None:
+        detail += f"; {server.served.of_bundle()}, SGLang {server.served.sglang}"
     return Check("server", server.plugin, detail, "start it with --schedule-policy laps-sd")

@@ -3,7 +3,9 @@
 import json
 import os
 from argparse import Namespace
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +31,18 @@ class Launch:
         What the configuration's cost model says, read once so that every process of this node has the same.
     refinement : str or None
         Folder with what the bundle learned of refining lengths in flight; None: nothing, or it is switched off.
+    version : str or None
+        Version of the registered model that is served; None where the bundle is none.
+    run : str or None
+        MLflow run that trained the bundle; None where it was trained without one, or there is no bundle.
     """
 
     bundle: str | None
     config: ServingConfig
     cost: CostModel | None = None
     refinement: str | None = None
+    version: str | None = None
+    run: str | None = None
 
     def to_environment(self) -> None:
         """Hand the options to the processes that are started from now on."""
@@ -43,6 +51,8 @@ class Launch:
             "config": self.config.model_dump(mode="json"),
             "cost": None if self.cost is None else self.cost.to_dict(),
             "refinement": self.refinement,
+            "version": self.version,
+            "run": self.run,
         }
         os.environ[ACTIVE_ENV] = json.dumps(content)
 
@@ -58,6 +68,8 @@ class Launch:
             config=ServingConfig.model_validate(values["config"]),
             cost=None if values.get("cost") is None else CostModel.from_dict(values["cost"]),
             refinement=values.get("refinement"),
+            version=values.get("version"),
+            run=values.get("run"),
         )
 
 
@@ -83,6 +95,29 @@ def read_launch(args: Namespace) -> Launch:
     return Launch(name, config, config.cost())
 
 
+def load_served(launch: Launch) -> "tuple[PredictorBundle | None, Launch]":
+    """Load the bundle of a launch, and note in the launch which version it is and which run trained it.
+
+    An alias is looked up once, so that the version that is named is the one that is loaded.
+
+    Raises
+    ------
+    LapsError
+        See `load_bundle`.
+    """
+    if launch.bundle is None:
+        return None, launch
+    name = _pinned(launch.bundle)
+    bundle = load_bundle(name)
+    registered, version = name.startswith("models:/"), name.rstrip("/").rpartition("/")[2]
+    run = bundle.manifest.get("mlflow_run_id")
+    return bundle, replace(
+        launch,
+        version=version if registered and version.isdigit() else None,
+        run=run if isinstance(run, str) else None,
+    )
+
+
 def load_bundle(name: str) -> "PredictorBundle":
     """Load the bundle that a flag names, after a process of its own has predicted with it.
 
@@ -97,11 +132,26 @@ def load_bundle(name: str) -> "PredictorBundle":
 
     if not name.startswith(("models:/", "runs:/")):
         return load_probed(Path(name).expanduser().resolve())
-    try:
+    with _mlflow_for(name):
         from laps_sd.training import load_bundle as load
+    return load(name, read=load_probed)
+
+
+def _pinned(name: str) -> str:
+    if not name.startswith("models:/"):
+        return name
+    with _mlflow_for(name):
+        from laps_sd.training import pinned
+    return pinned(name)
+
+
+@contextmanager
+def _mlflow_for(name: str) -> Iterator[None]:
+    """Say what to install where MLflow cannot be imported."""
+    try:
+        yield
     except ImportError as error:
         raise InputError(
             f"--laps-sd-bundle {name} needs MLflow, which is not installed here; pip install 'laps-sd[registry]' "
             "or give the bundle's folder"
         ) from error
-    return load(name, read=load_probed)

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from laps_sd.errors import not_installed
-from laps_sd.training.resolve import load_bundle, resolve_bundle
+from laps_sd.training.resolve import load_bundle, pinned, resolve_bundle
 
 #: Loaded on first use: a server that only resolves a URI needs no scikit-learn.
 _LAZY = {
@@ -15,7 +15,7 @@ _LAZY = {
     "predict_finished": "laps_sd.training.evaluation.finished",
     "oof_predictions": "laps_sd.training.evaluation.out_of_fold",
 }
-__all__ = ["load_bundle", "resolve_bundle", *sorted(_LAZY)]
+__all__ = ["load_bundle", "pinned", "resolve_bundle", *sorted(_LAZY)]
 
 
 def __getattr__(name: str) -> Any:

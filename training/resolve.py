@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -97,6 +98,26 @@ def load_bundle(
         return read(_download(_full(str(uri_or_path)), tracking_uri, Path(work)))
 
 
+def pinned(uri: str, tracking_uri: str | None = None) -> str:
+    """Return ``models:/NAME/VERSION`` of what ``models:/NAME@ALIAS`` names now; any other name as it is.
+
+    Raises
+    ------
+    InputError
+        The store knows no such model.
+    WorkError
+        The MLflow store cannot be reached, or MLflow is not installed.
+    """
+    if not uri.startswith("models:/") or "@" not in uri:
+        return uri
+    store = store_uri(tracking_uri)
+    mlflow = mlflow_module()
+    check_store(store)
+    name, _, alias = uri.removeprefix("models:/").strip("/").rpartition("@")
+    with tracking(tracking_uri), _known(mlflow, uri, store):
+        return f"models:/{name}/{mlflow.MlflowClient().get_model_version_by_alias(name, alias).version}"
+
+
 def _full(uri: str) -> str:
     """``runs:/RUN_ID`` stands for the bundle that the run logged."""
     short = uri.startswith("runs:/") and "/" not in uri.removeprefix("runs:/").strip("/")
@@ -129,7 +150,7 @@ def _place(mlflow: Any, uri: str, store: str) -> str:
     client = mlflow.MlflowClient()
     scheme, _, rest = uri.partition(":/")
     name, _, path = rest.strip("/").partition("/")
-    try:
+    with _known(mlflow, uri, store):
         if scheme == "runs":
             return _place_of_run(client, client.get_run(name), path)
         if "@" in rest:
@@ -140,6 +161,13 @@ def _place(mlflow: Any, uri: str, store: str) -> str:
         if not path.isdigit():
             raise InputError(f"{uri}: expected models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/bundle")
         return str(client.get_model_version_download_uri(name, path))
+
+
+@contextmanager
+def _known(mlflow: Any, uri: str, store: str) -> Iterator[None]:
+    """Say in one sentence that the store knows no such model."""
+    try:
+        yield
     except mlflow.exceptions.MlflowException as error:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise

@@ -14,6 +14,7 @@ from laps_sd.serving.bench.figures import compare_tokens, ratios_of, summary_of,
 from laps_sd.serving.bench.load import Json, at_times, workload
 from laps_sd.serving.bench.run import OnStage, check_usage, take_turn, teller
 from laps_sd.serving.flags import POLICY, STATE_KEY
+from laps_sd.serving.monitoring.served import Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class RunningServer:
         As a record names them.
     template_from : Path or None
         Folder of its tokenizer, where that is on this machine.
+    served : Served or None
+        What our plugin says that it ranks with.
     """
 
     policy: str
@@ -40,6 +43,7 @@ class RunningServer:
     model: str | None
     draft: str | None
     template_from: Path | None
+    served: Served | None = None
 
 
 def bench_url(
@@ -121,6 +125,7 @@ def ask_server(url: str, api_key: str | None = None) -> RunningServer:
         model=facts.get("model"),
         draft=facts.get("draft"),
         template_from=Path(str(folder)) if here else None,
+        served=next((told for state in _ours(info) if (told := Served.told(state)) is not None), None),
     )
 
 
@@ -131,11 +136,14 @@ def _replicas(info: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 def _ranks_there(info: Mapping[str, object]) -> str | None:
     """Return the name of the policy with which our plugin says that it ranks; None where it says nothing."""
-    for state in _replicas(info):
-        ours = state.get(STATE_KEY)
-        if isinstance(ours, Mapping) and isinstance(ours.get("policy"), str):
-            return str(ours["policy"])
-    return None
+    names = [state.get("policy") for state in _ours(info)]
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+def _ours(info: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """Return what our plugin says in each replica."""
+    said = [state.get(STATE_KEY) for state in _replicas(info)]
+    return [ours for ours in said if isinstance(ours, Mapping)]
 
 
 def _slots(info: Mapping[str, object]) -> int | None:

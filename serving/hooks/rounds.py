@@ -99,7 +99,7 @@ class RoundHooks:
             self.close()
         ours = SCHEDULER_HOOKS.active
         if self._log is not None and ours is not None:
-            self._log.note_policy(ours.policy_name, asdict(ours.side.policy.settings))
+            self._log.note_policy(ours.served.policy, asdict(ours.side.policy.settings))
 
     def normalize_decode_outputs(
         self, outcome: tuple[list[list[int]], object], _processor: object, *_args: object, **kwargs: object

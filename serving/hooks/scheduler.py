@@ -33,13 +33,15 @@ from laps_sd.serving.engine import (
 from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.flags import DISABLE_ENV, META_KEY, POLICY, STATE_KEY
 from laps_sd.serving.hooks.agreement import all_ranks_fail, all_ranks_hold, shared_store
+from laps_sd.serving.hooks.check import installed_sglang
 from laps_sd.serving.hooks.guard import guarded
 from laps_sd.serving.hooks.penalties import restore_penalties
 from laps_sd.serving.hooks.prefill_adder import Admission, adder_class
 from laps_sd.serving.hooks.registration import Hooks, register_hooks, require_hooks
 from laps_sd.serving.hooks.targets import SCHEDULER_TARGETS
 from laps_sd.serving.launch import Launch
-from laps_sd.serving.metrics import SchedulerMetrics
+from laps_sd.serving.monitoring.metrics import SchedulerMetrics
+from laps_sd.serving.monitoring.served import Served
 from laps_sd.serving.requests.exchange import ResponseFields, attach_to_abort, detach
 from laps_sd.serving.requests.refining import Refining
 from laps_sd.serving.requests.resumption import ServerTraits
@@ -74,8 +76,8 @@ class Active:
         Learns what steps and prefills cost.
     admission : Admission
         What all admission rounds share.
-    policy_name : str
-        Which policy ranks.
+    served : Served
+        Which policy ranks, and with what.
     adder : type or None
         The class of an admission round, made when SGLang first asks.
     """
@@ -84,7 +86,7 @@ class Active:
     side: SchedulerSide
     clock: StepClock
     admission: Admission
-    policy_name: str
+    served: Served
     adder: type | None = None
 
 
@@ -97,6 +99,8 @@ class SchedulerHooks:
         None where laps-sd does not rank.
     stood_down : str or None
         The hook whose failure made SGLang schedule by itself, for good.
+    served : Served or None
+        What ranks here, or did until a hook failed.
     table : mapping
         Every hook by the name of the function that it hooks.
     """
@@ -104,6 +108,7 @@ class SchedulerHooks:
     def __init__(self) -> None:
         self.active: Active | None = None
         self.stood_down: str | None = None
+        self.served: Served | None = None
         self._unsorted = False
         self._later_failures = FailureLog(logger, "a hook failed again after the server went back to fcfs")
         hooks: dict[str, Callable[..., object]] = {
@@ -182,8 +187,11 @@ class SchedulerHooks:
         launch = Launch.from_environment()
         if scheduler.schedule_policy != POLICY or launch is None:
             return
-        self.stood_down, self._unsorted = None, False
+        self.stood_down, self._unsorted, self.served = None, False, None
         config = launch.config
+        served = Served(
+            launch.bundle or "", launch.version or "", launch.run or "", installed_sglang() or "", config.policy_name
+        )
         spec: SpeculationOptions = get_spec()
         parallel: ParallelOptions = get_parallel()
         side = SchedulerSide(
@@ -195,7 +203,7 @@ class SchedulerHooks:
             keep_steps=config.record.path is not None,
             traits=server_traits(spec, get_exec()),
             in_flight=partial(in_flight, scheduler),
-            metrics=SchedulerMetrics(config.policy_name)
+            metrics=SchedulerMetrics(config.policy_name, served)
             if scheduler.metrics_reporter.current_scheduler_metrics_enabled
             else None,
             refining=refining_of(launch, scheduler.tokenizer, parallel),
@@ -212,18 +220,22 @@ class SchedulerHooks:
                 can_keep_kv=tree.supports_prefix_sharing() and not tree.supports_mamba(),
                 fall_back=self.fall_back,
             ),
-            config.policy_name,
+            served,
         )
+        self.served = served
+        if not several or parallel.tp_rank == 0:  # one line a replica
+            logger.info("laps-sd: %s", served)
         side.policy.engine.keeps_kv = self.active.admission.keeps_kv
         # SGLang then asks for a victim whenever slots are full, and looks at the queue in every round.
         scheduler.enable_priority_preemption = config.preemption.enabled
 
     def get_internal_state(self, result: InternalState, _scheduler: Scheduler, _recv_req: object) -> None:
         """Run after ``Scheduler.get_internal_state``: ``/server_info`` says which policy ranks here."""
+        served = None if self.served is None else self.served.labels()
         if self.stood_down is not None:
-            result.internal_state[STATE_KEY] = {"policy": "fcfs", "failed_hook": self.stood_down}
-        elif self.active is not None:
-            result.internal_state[STATE_KEY] = {"policy": self.active.policy_name}
+            result.internal_state[STATE_KEY] = {**(served or {}), "policy": "fcfs", "failed_hook": self.stood_down}
+        elif served is not None and self.active is not None:
+            result.internal_state[STATE_KEY] = served
 
     def get_prefill_adder_class(self, result: type, _scheduler: Scheduler) -> type | None:
         """Run after ``Scheduler.get_prefill_adder_class``."""

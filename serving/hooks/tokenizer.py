@@ -33,8 +33,8 @@ from laps_sd.serving.flags import META_KEY
 from laps_sd.serving.hooks.guard import guarded
 from laps_sd.serving.hooks.registration import Hooks, apply_hooks, register_hooks, require_hooks
 from laps_sd.serving.hooks.targets import TOKENIZER_TARGETS
-from laps_sd.serving.launch import Launch, load_bundle
-from laps_sd.serving.metrics import TokenizerMetrics
+from laps_sd.serving.launch import Launch, load_served
+from laps_sd.serving.monitoring.metrics import TokenizerMetrics
 from laps_sd.serving.requests.exchange import Attachment, ResponseFields, attach, detach_from_abort
 from laps_sd.serving.requests.record import ServerFacts
 from laps_sd.serving.requests.tokenizer_side import TokenizerSide
@@ -75,7 +75,7 @@ class TokenizerHooks:
 
         A second call replaces the first one's side.
         """
-        bundle = None if launch.bundle is None else load_bundle(launch.bundle)
+        bundle, launch = load_served(launch)
         launch = with_refinement(with_fitted_posterior(launch, bundle, args), bundle)
         self.side, self.stood_down = TokenizerSide(bundle, launch, server_facts, server_metrics), None
         atexit.register(self.side.close)

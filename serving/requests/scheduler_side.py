@@ -12,7 +12,7 @@ from typing import Literal
 
 from laps_sd.scheduler import Policy, RequestState, make_policy, new_request
 from laps_sd.serving.engine import Req
-from laps_sd.serving.metrics import SchedulerMetrics
+from laps_sd.serving.monitoring.metrics import SchedulerMetrics
 from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields
 from laps_sd.serving.requests.refining import Refining
 from laps_sd.serving.requests.resumption import ServerTraits, obstacle

@@ -17,7 +17,7 @@ from laps_sd.serving.engine import FinishReason, MetaInfo, ReceivedRequest, Samp
 from laps_sd.serving.failure_log import FailureLog
 from laps_sd.serving.flags import META_KEY
 from laps_sd.serving.launch import Launch
-from laps_sd.serving.metrics import TokenizerMetrics
+from laps_sd.serving.monitoring.metrics import TokenizerMetrics
 from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields, attach
 from laps_sd.serving.requests.hints import Hints, apply_hints, read_hints
 from laps_sd.serving.requests.predicting import Bundle, TimedPredictor

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from laps_sd.data import RequestRecord, read_records
+from laps_sd.data.collection.server import server_info
 from laps_sd.data.progress.classes import TokenClasses
 from laps_sd.data.tokenizer import load_tokenizer
 from laps_sd.predictors import fit_bundle
@@ -27,6 +28,7 @@ from laps_sd.predictors.trees import Trees
 from laps_sd.serving.bench.load import LoadRequest, LoadResult, send_load
 from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.cpu.model import draft_model
+from laps_sd.serving.monitoring.served import Served
 from laps_sd.serving.process.server import SglangServer
 from laps_sd.serving.process.speculation import speculation_args
 
@@ -286,7 +288,7 @@ def test_a_request_that_is_aborted_in_the_queue_answers_with_our_fields_too(
     wait_idle(laps)
 
 
-def test_our_metrics_appear_beside_sglangs(laps: SglangServer) -> None:
+def test_our_metrics_appear_beside_sglangs(laps: SglangServer, bundle: Path) -> None:
     generate(laps, prompts(5, False))
     send_load(laps.url, burst(8))
     text = httpx.get(laps.url + "/metrics", timeout=60, trust_env=False).text
@@ -298,6 +300,13 @@ def test_our_metrics_appear_beside_sglangs(laps: SglangServer) -> None:
         "sglang:num_queue_reqs",
     ):  # fmt: skip
         assert name in text, f"{name} is missing from /metrics"
+    (told,) = server_info(laps.url, None)["internal_states"]
+    served = Served.told(told["laps_sd"])
+    assert served is not None
+    assert (served.policy, served.bundle) == ("laps-sd", str(bundle))
+    assert f'laps_sd_info{{bundle="{bundle}"' in text
+    assert laps.log is not None
+    assert f"laps-sd: {served}" in laps.log.read_text(encoding="utf-8")
 
 
 def test_finished_requests_are_recorded_for_training(laps: SglangServer, trace: Path) -> None:

@@ -63,6 +63,12 @@ def test_a_running_server_is_asked_for_its_policy(sglang: ModuleType, fake_sglan
     assert look.detail == f"{fake_sglang.url} schedules with hrrn"
     fake_sglang.info["schedule_policy"] = "laps-sd"
     assert by_name(doctor.examine(url=fake_sglang.url))["server"].ok
+    told = {"policy": "las", "bundle": "models:/m@champion", "version": "3", "run": "abc", "sglang": "0.5.23"}
+    fake_sglang.info["internal_states"] = [{"laps_sd": told}]
+    assert by_name(doctor.examine(url=fake_sglang.url))["server"].detail == (
+        f"{fake_sglang.url} schedules with las, ranked by laps-sd; with bundle models:/m@champion "
+        "(version 3, run abc), SGLang 0.5.23"
+    )
     fake_sglang.info = ["something else"]
     assert "is no SGLang server" in by_name(doctor.examine(url=fake_sglang.url))["server"].detail
 

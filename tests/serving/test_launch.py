@@ -18,7 +18,7 @@ from laps_sd.predictors.acceptance.predictor import PromptAcceptance
 from laps_sd.scheduler import CostModel, PosteriorSettings
 from laps_sd.serving.config import ServingConfig
 from laps_sd.serving.flags import ACTIVE_ENV, Default
-from laps_sd.serving.launch import Launch, load_bundle, read_launch
+from laps_sd.serving.launch import Launch, load_bundle, load_served, read_launch
 
 RECORDS = [
     RequestRecord(
@@ -39,8 +39,8 @@ def test_children_read_what_the_launcher_wrote(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv(ACTIVE_ENV, raising=False)
     assert Launch.from_environment() is None
     config = ServingConfig.model_validate({"record": {"path": "x.jsonl"}, "policy": {"posterior": {"kind": "beta"}}})
-    for cost in (None, CostModel(step_s=0.02, prefill_s=0.01)):
-        launch = Launch("models:/m@prod", config, cost)
+    for cost, version in ((None, None), (CostModel(step_s=0.02, prefill_s=0.01), "3")):
+        launch = Launch("models:/m@prod", config, cost, version=version, run=version)
         monkeypatch.setenv(ACTIVE_ENV, "")
         launch.to_environment()
         assert Launch.from_environment() == launch
@@ -94,6 +94,23 @@ def test_starting_from_mlflow_leaves_no_copy_behind(monkeypatch: pytest.MonkeyPa
     assert launch.bundle == "models:/m@production"
     assert load_bundle(launch.bundle).predict_one(PromptRequest("Question")).length.mean() > 0
     assert list(temporary.iterdir()) == []
+
+
+def test_the_version_that_is_named_is_the_one_that_is_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from laps_sd.training import resolve
+
+    bundle = fit_bundle(RECORDS)
+    bundle.manifest["mlflow_run_id"] = "abc"
+    saved, loaded = bundle.save(tmp_path / "saved"), []
+    monkeypatch.setattr(resolve, "_download", lambda uri, store, target: loaded.append(uri) or saved)
+    monkeypatch.setattr("laps_sd.training.pinned", lambda name: name.replace("@production", "/7"))
+    _, launch = load_served(Launch("models:/m@production", ServingConfig()))
+    assert loaded == ["models:/m/7"], "an alias that moves meanwhile changes nothing"
+    assert (launch.bundle, launch.version, launch.run) == ("models:/m@production", "7", "abc")
+    _, launch = load_served(Launch(str(saved), ServingConfig()))
+    assert (launch.bundle, launch.version, launch.run) == (str(saved), None, "abc")
+    nothing = Launch(None, ServingConfig())
+    assert load_served(nothing) == (None, nothing)
 
 
 def test_a_server_without_predictions_must_say_so(tmp_path: Path) -> None:

@@ -58,13 +58,15 @@ def test_without_the_flag_four_hooks_are_registered_and_nothing_is_imported() ->
 
 METRICS_IN_TWO_PROCESSES = """
 import json, os, sys, subprocess
-import laps_sd.serving.metrics, laps_sd.serving.requests.tokenizer_side, laps_sd.serving.requests.scheduler_side
+import laps_sd.serving.monitoring.metrics, laps_sd.serving.requests.tokenizer_side
+import laps_sd.serving.requests.scheduler_side
 too_early = "prometheus_client" in sys.modules
 folder = sys.argv[1] if len(sys.argv) > 1 else os.environ["FOLDER"]
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # as SGLang does, after plugins were loaded
-from laps_sd.serving.metrics import SchedulerMetrics, TokenizerMetrics
+from laps_sd.serving.monitoring.metrics import SchedulerMetrics, TokenizerMetrics
 if os.fork() == 0:
-    scheduler = SchedulerMetrics("las")
+    from laps_sd.serving.monitoring.served import Served
+    scheduler = SchedulerMetrics("las", Served("folder", "", "abc", "0.5.23", "las"))
     scheduler.ranked(3e-5)
     scheduler.preempted("kv")
     os._exit(0)
@@ -84,6 +86,7 @@ def test_metrics_of_all_processes_meet_in_one_page(tmp_path: Any) -> None:
     assert not seen["too_early"], "prometheus_client was imported before SGLang could set its folder"
     for line in (
         'laps_sd_active{policy="las"} 1.0',
+        'laps_sd_info{bundle="folder",policy="las",run="abc",sglang="0.5.23",version=""} 1.0',
         'laps_sd_preemptions_total{reason="kv"} 1.0',
         'laps_sd_unpredicted_requests_total{reason="slow"} 1.0',
         "laps_sd_rank_seconds_count 1.0",

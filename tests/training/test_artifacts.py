@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from laps_sd.errors import InputError, WorkError
-from laps_sd.training import load_bundle, resolve_bundle, train
+from laps_sd.training import load_bundle, pinned, resolve_bundle, train
 
 
 def free_port() -> int:
@@ -72,6 +72,12 @@ class TestAFolderOfThisMachine:
     def test_is_read(self, own_store):
         for uri in ("models:/lengths@champion", "models:/lengths/1"):
             assert load_bundle(uri, own_store).manifest["predictor"] == "constant"
+
+    def test_an_alias_stands_for_a_version(self, own_store):
+        assert pinned("models:/lengths@champion", own_store) == "models:/lengths/1"
+        assert pinned("models:/lengths/1") == "models:/lengths/1"
+        with pytest.raises(InputError, match="no model models:/lengths@nobody"):
+            pinned("models:/lengths@nobody", own_store)
 
     def test_that_is_gone_is_named(self, own_store):
         artifacts = Path(own_store.removeprefix("sqlite:///")).parent / "mlartifacts"

@@ -1,6 +1,7 @@
 """Every policy that can be served ranks in SGLang's own loop, and the server says which one does."""
 
 import random
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,10 +50,14 @@ def test_the_policy_that_is_named_decides(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["laps-sd", "las"])
-def test_server_info_says_which_policy_ranks(engine: Any, name: str) -> None:
+def test_log_and_server_info_say_what_ranks(engine: Any, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     it = served(engine, name, slots=1, kv_tokens=200)
     it.scheduler.internal_state = SimpleNamespace(
         get_internal_state=lambda asked: SimpleNamespace(internal_state={"startup_time": 3})
     )
     said = it.scheduler.get_internal_state(None).internal_state
-    assert said == {"startup_time": 3, "laps_sd": {"policy": name}}
+    ours = {"policy": name, "bundle": "", "version": "", "run": "", "sglang": version("sglang")}
+    assert said == {"startup_time": 3, "laps_sd": ours}
+    line = f"laps-sd: requests are ranked by {name}, without a bundle, in SGLang {version('sglang')}"
+    assert [record.message for record in caplog.records if "ranked" in record.message] == [line]

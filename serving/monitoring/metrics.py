@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from laps_sd.scheduler import Policy, RequestState
 from laps_sd.serving.failure_log import FailureLog
+from laps_sd.serving.monitoring.served import Served
 
 if TYPE_CHECKING:
     from prometheus_client import Counter
@@ -55,9 +56,11 @@ class SchedulerMetrics:
     ----------
     policy : str
         Which policy ranks.
+    served : Served, optional
+        What it ranks with.
     """
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, served: Served | None = None) -> None:
         from prometheus_client import Counter, Gauge, Histogram
 
         # Several replicas: requests add up, shares are the last one told.
@@ -91,6 +94,9 @@ class SchedulerMetrics:
         self._next_gauges = 0.0
         self._policy = policy
         self._active.labels(policy).set(1)
+        if served is not None:
+            info = Gauge("laps_sd_info", "1: what ranks here.", list(served.labels()), multiprocess_mode="livemax")
+            info.labels(**served.labels()).set(1)
 
     @harmless
     def fell_back(self, hook: str) -> None:

@@ -1,0 +1,1 @@
+"""What an operator sees of a running server: series for Prometheus, what is served, and views of both."""
