@@ -44,7 +44,7 @@ _NUMBERS = itertools.count()
 COUNTERS = {
     "laps_sd_preemptions_total": "reason",
     "laps_sd_length_log_error_count": "",
-    "laps_sd_rejected_hints_total": "",
+    "laps_sd_rejected_hints_total": "reason",
     "laps_sd_fallbacks_total": "hook",
     "laps_sd_unrecorded_requests_total": "",
 }

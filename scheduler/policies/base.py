@@ -183,6 +183,20 @@ class Policy:
         """Whether the request's acceptance has become stable, so that its execution time can be estimated."""
         return state.posterior.stable(self.settings.stability)
 
+    def work_left(self, state: RequestState) -> tuple[float, float] | None:
+        """Return the output tokens and verify steps that the request is believed to need still, for a display.
+
+        None: nothing is known of it. Prefill is not in it.
+        """
+        if state.runs_to_limit:
+            tokens = float(state.limit_left)
+        elif state.prediction is None:
+            return None
+        else:
+            curve = state.refinements[-1].curve if state.refinements else state.prediction.length
+            tokens = curve.mean(state.generated, state.max_new_tokens)
+        return tokens, tokens * state.posterior.steps_per_token()
+
     # --- what a policy is -------------------------------------------------------------------------------------
 
     def place(self, state: RequestState) -> None:

@@ -237,6 +237,11 @@ class LapsSd(Policy):
         """Lighter requests are tried, unless the blocked one has waited too long already."""
         return not blocked.overdue
 
+    def work_left(self, state: RequestState) -> tuple[float, float]:
+        """See `Policy.work_left`; of whom nothing was predicted, the lengths of all requests stand in."""
+        tokens = self._service.tokens_to_end(state)
+        return tokens, tokens * self._service.steps_per_token(state)
+
     def reserve_tokens(self, state: RequestState) -> int:
         """KV tokens for the quantile of the remaining length that the settings name; all where it is known exactly."""
         if state.runs_to_limit:

@@ -75,9 +75,13 @@ class PerceivedService:
 
     def steps_to_end(self, state: RequestState) -> float:
         """Return the expected verify steps to its end, by the curve that is believed; an index is more hopeful."""
+        return self.tokens_to_end(state) * self.steps_per_token(state)
+
+    def tokens_to_end(self, state: RequestState) -> float:
+        """Return the expected tokens to its end, by the curve that is believed."""
         if state.runs_to_limit:
-            return state.limit_left * self.steps_per_token(state)
-        return self.curve(state).mean(state.generated, state.max_new_tokens) * self.steps_per_token(state)
+            return float(state.limit_left)
+        return self.curve(state).mean(state.generated, state.max_new_tokens)
 
     def trust_in(self, state: RequestState) -> float:
         """Return how far the request's predicted or refined length is believed, 0 to 1."""

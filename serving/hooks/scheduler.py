@@ -194,6 +194,8 @@ class SchedulerHooks:
         )
         spec: SpeculationOptions = get_spec()
         parallel: ParallelOptions = get_parallel()
+        several = parallel.tp_size > 1  # whose clocks differ, and who must decide alike
+        clock = StepClock(launch.cost or (ASSUMED if several else None))
         side = SchedulerSide(
             make_policy(config.policy_name, config.settings(), ASSUMED, scheduler.max_running_requests),
             max_correct_drafts=0  # one token a step is then no belief but known
@@ -207,13 +209,13 @@ class SchedulerHooks:
             if scheduler.metrics_reporter.current_scheduler_metrics_enabled
             else None,
             refining=refining_of(launch, scheduler.tokenizer, parallel),
+            cost=clock.measured,
         )
-        several = parallel.tp_size > 1  # whose clocks differ, and who must decide alike
         tree = scheduler.tree_cache
         self.active = Active(
             scheduler,
             side,
-            StepClock(launch.cost or (ASSUMED if several else None)),
+            clock,
             Admission(
                 side,
                 config,

@@ -5,24 +5,29 @@ processes they would stay in one process and never show. Plugins load before tha
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
-from math import log
+from math import log, nan
 from time import monotonic
 from typing import TYPE_CHECKING, ParamSpec
 
-from laps_sd.scheduler import Policy, RequestState
+from laps_sd.scheduler import CostModel, Policy, RequestState
 from laps_sd.serving.failure_log import FailureLog
+from laps_sd.serving.monitoring.backlog import backlog_of
+from laps_sd.serving.monitoring.passing_series import PassingSeries
 from laps_sd.serving.monitoring.served import Served
 
 if TYPE_CHECKING:
-    from prometheus_client import Counter
+    from prometheus_client import Counter as CounterSeries
 
 _RANK_BUCKETS = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
 _PREDICTION_BUCKETS = (2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5)
 _LOG_ERROR_BUCKETS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
 _RELATIVE_ERROR_BUCKETS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)
 _GAUGES_EVERY_S = 1.0
+#: What a request does that has not ended.
+PHASES = ("waiting", "running")
 
 
 _P = ParamSpec("_P")
@@ -43,10 +48,10 @@ def harmless(method: Callable[_P, None]) -> Callable[_P, None]:
 
 
 @cache
-def _fallbacks() -> "Counter":
-    from prometheus_client import Counter
+def _fallbacks() -> "CounterSeries":
+    from prometheus_client import Counter as CounterSeries
 
-    return Counter("laps_sd_fallbacks", "Hooks that failed; the server schedules with fcfs since.", ["hook"])
+    return CounterSeries("laps_sd_fallbacks", "Hooks that failed; the server schedules with fcfs since.", ["hook"])
 
 
 class SchedulerMetrics:
@@ -61,17 +66,21 @@ class SchedulerMetrics:
     """
 
     def __init__(self, policy: str, served: Served | None = None) -> None:
-        from prometheus_client import Counter, Gauge, Histogram
+        from prometheus_client import Counter as CounterSeries
+        from prometheus_client import Gauge, Histogram
 
         # Several replicas: requests add up, shares are the last one told.
         active = "1 while laps-sd ranks requests, by the policy that does."
         self._active = Gauge("laps_sd_active", active, ["policy"], multiprocess_mode="livemax")
-        self._requests = Gauge(
-            "laps_sd_requests", "Requests by phase and queue level.", ["phase", "level"], multiprocess_mode="livesum"
-        )
+        self._requests = PassingSeries("laps_sd_requests", "Requests by phase and queue level.", ["phase", "level"])
+        what = "Work of waiting and running requests that is left by prediction"
+        self._backlog = {
+            unit: Gauge(f"laps_sd_backlog_{unit}", f"{what}, in {unit}.", ["phase"], multiprocess_mode="livesum")
+            for unit in ("tokens", "steps", "seconds")
+        }
         self._perceptible = Gauge(
             "laps_sd_perceptible_share",
-            "Share of requests whose acceptance posterior is stable.",
+            "Share of the requests that were decoded whose acceptance posterior is stable; NaN: there is none.",
             multiprocess_mode="livemostrecent",
         )
         self._trust = Gauge(
@@ -79,10 +88,12 @@ class SchedulerMetrics:
             "How far predictions are believed, 0 to 1, from how they did on finished requests.",
             multiprocess_mode="livemostrecent",
         )
-        self._preemptions = Counter("laps_sd_preemptions", "Requests that lost their slot, by reason.", ["reason"])
-        self._recomputed = Counter("laps_sd_recomputed_tokens", "Tokens computed again after preemptions.")
+        self._preemptions = CounterSeries(
+            "laps_sd_preemptions", "Requests that lost their slot, by reason.", ["reason"]
+        )
+        self._recomputed = CounterSeries("laps_sd_recomputed_tokens", "Tokens computed again after preemptions.")
         self._rank = Histogram("laps_sd_rank_seconds", "Seconds that one ranking took.", buckets=_RANK_BUCKETS)
-        self._refined = Counter("laps_sd_refinements", "Lengths corrected by what an answer had said so far.")
+        self._refined = CounterSeries("laps_sd_refinements", "Lengths corrected by what an answer had said so far.")
         self._refined_error = Histogram(
             "laps_sd_refined_length_log_error",
             "|ln(median of the refined length / real output tokens)| of requests that ended by themselves, by tokens "
@@ -90,7 +101,6 @@ class SchedulerMetrics:
             ["tokens"],
             buckets=_LOG_ERROR_BUCKETS,
         )
-        self._shown: set[tuple[str, str]] = set()
         self._next_gauges = 0.0
         self._policy = policy
         self._active.labels(policy).set(1)
@@ -103,8 +113,10 @@ class SchedulerMetrics:
         """Our hook of this name failed, and SGLang schedules by itself from now on."""
         self._active.labels(self._policy).set(0)
         _fallbacks().labels(hook).inc()
-        for label in self._shown:
-            self._requests.labels(*label).set(0)
+        self._requests.set({})
+        for gauge in self._backlog.values():
+            for phase in PHASES:
+                gauge.labels(phase).set(nan)
 
     @harmless
     def ranked(self, seconds: float) -> None:
@@ -139,21 +151,29 @@ class SchedulerMetrics:
         return monotonic() >= self._next_gauges
 
     @harmless
-    def show(self, phases: Mapping[str, Iterable[RequestState]], policy: Policy) -> None:
-        """Set the gauges from the requests of every phase (``waiting``, ``running``) and from the policy."""
+    def show(self, phases: Mapping[str, Sequence[RequestState]], policy: Policy, cost: CostModel | None = None) -> None:
+        """Set the gauges from the requests of every phase (``waiting``, ``running``) and from the policy.
+
+        Parameters
+        ----------
+        cost : CostModel, optional
+            What steps and prefills cost; None: not known, and neither is the backlog in seconds.
+        """
         self._next_gauges = monotonic() + _GAUGES_EVERY_S
-        counts: dict[tuple[str, str], int] = dict.fromkeys(self._shown, 0)  # levels that emptied go to 0
-        stable = total = 0
+        levels: Counter[tuple[str, ...]] = Counter(
+            (phase, str(state.queue)) for phase, states in phases.items() for state in states
+        )
+        self._requests.set(levels)
+        # Of whom no step was seen nothing can be known: a burst of new requests is no change of what is known.
+        decoded = [state for states in phases.values() for state in states if state.steps]
+        stable = sum(policy.perceptible(state) for state in decoded)
+        self._perceptible.set(stable / len(decoded) if decoded else nan)
+        together = min(policy.prefill.slots, sum(map(len, phases.values())))
         for phase, states in phases.items():
-            for state in states:
-                label = (phase, str(state.queue))
-                counts[label] = counts.get(label, 0) + 1
-                total += 1
-                stable += policy.perceptible(state)
-        for label, count in counts.items():
-            self._requests.labels(*label).set(count)
-        self._shown = set(counts)
-        self._perceptible.set(stable / total if total else 0.0)
+            left = backlog_of(states, policy)
+            self._backlog["tokens"].labels(phase).set(left.tokens)
+            self._backlog["steps"].labels(phase).set(left.steps)
+            self._backlog["seconds"].labels(phase).set(nan if cost is None else left.seconds(cost, together))
         if policy.trust is not None:
             self._trust.set(policy.trust)
 
@@ -162,13 +182,14 @@ class TokenizerMetrics:
     """What the tokenizer process counts."""
 
     def __init__(self) -> None:
-        from prometheus_client import Counter, Histogram
+        from prometheus_client import Counter as CounterSeries
+        from prometheus_client import Histogram
 
         self._prediction = Histogram(
             "laps_sd_prediction_seconds", "Seconds that one prediction took.", buckets=_PREDICTION_BUCKETS
         )
-        self._unpredicted = Counter("laps_sd_unpredicted_requests", "Requests without a prediction.", ["reason"])
-        self._hints = Counter("laps_sd_rejected_hints", "Client hints that were not believable.")
+        self._unpredicted = CounterSeries("laps_sd_unpredicted_requests", "Requests without a prediction.", ["reason"])
+        self._hints = CounterSeries("laps_sd_rejected_hints", "Client hints that were not believable.", ["reason"])
         self._length_error = Histogram(
             "laps_sd_length_log_error",
             "|ln(median prediction / real output tokens)| of requests without a length hint that ended by themselves.",
@@ -179,7 +200,9 @@ class TokenizerMetrics:
             "|predicted - observed| / observed tokens per verify step, requests with at least 8 steps.",
             buckets=_RELATIVE_ERROR_BUCKETS,
         )
-        self._dropped = Counter("laps_sd_unrecorded_requests", "Finished requests that are missing in the record.")
+        self._dropped = CounterSeries(
+            "laps_sd_unrecorded_requests", "Finished requests that are missing in the record."
+        )
 
     @harmless
     def fell_back(self, hook: str) -> None:
@@ -197,9 +220,10 @@ class TokenizerMetrics:
         self._unpredicted.labels(reason).inc()
 
     @harmless
-    def rejected_hints(self, count: int) -> None:
-        """Count hints of a client that were not believable."""
-        self._hints.inc(count)
+    def rejected_hints(self, reasons: Iterable[str]) -> None:
+        """Count hints of a client that were not believable, by the reason for each."""
+        for reason in reasons:
+            self._hints.labels(reason).inc()
 
     @harmless
     def unrecorded(self, count: int) -> None:

@@ -22,15 +22,17 @@ class Hints:
         The client's own expectation, tokens.
     priority : int
         Higher goes first; 0 when not said. The request's ``priority`` field, where set, counts instead.
-    rejected : int
-        Hints that were not believable.
+    rejected : tuple of str
+        Why each hint was not believed: ``not understood`` (no object, or a value of another kind), ``unknown`` (a key
+        that is none of ours), ``out of bounds``, ``not allowed`` (priority, where the operator does not trust clients
+        with it).
     batch : bool
         The client is in no hurry: the request counts as having arrived later (`batch_delay`).
     """
 
     expected_output_tokens: float | None = None
     priority: int = 0
-    rejected: int = 0
+    rejected: tuple[str, ...] = ()
     batch: bool = False
 
     @property
@@ -48,20 +50,24 @@ def read_hints(custom_params: object, config: HintsConfig) -> Hints:
         return NO_HINTS
     said = custom_params[HINT_KEY]
     if not isinstance(said, Mapping):
-        return Hints(rejected=1)
+        return Hints(rejected=("not understood",))
     tokens = said.get("expected_output_tokens")
     priority = said.get("priority")
     batch = said.get("batch")
     known = ("expected_output_tokens", "priority", "batch")
-    unknown = sum(key not in known for key in said) + (batch is not None and not isinstance(batch, bool))
-    length = _number(tokens, 1, config.max_output_tokens)
-    level = _number(priority, -config.max_priority, config.max_priority) if config.priority else None
-    if level is not None and level != int(level):
-        level = None
+    rejected = ["unknown" for key in said if key not in known]
+    if batch is not None and not isinstance(batch, bool):
+        rejected.append("not understood")
+    length = _number(tokens, 1, config.max_output_tokens, rejected)
+    level = None
+    if config.priority:
+        level = _number(priority, -config.max_priority, config.max_priority, rejected, whole=True)
+    elif priority is not None:
+        rejected.append("not allowed")
     return Hints(
         expected_output_tokens=length,
         priority=0 if level is None else int(level),
-        rejected=unknown + (tokens is not None and length is None) + (priority is not None and level is None),
+        rejected=tuple(rejected),
         batch=batch is True,
     )
 
@@ -84,8 +90,16 @@ def apply_hints(prediction: Prediction | None, hints: Hints, spread: float, sett
     return Prediction(length, prediction.accept_length, prediction.accept_strength)
 
 
-def _number(value: object, low: float, high: float) -> float | None:
-    """Return the value as a number inside the bounds, else None; neither booleans nor NaN are numbers."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+def _number(value: object, low: float, high: float, rejected: list[str], *, whole: bool = False) -> float | None:
+    """Return the value as a number inside the bounds; else None, and why it is none joins ``rejected``."""
+    if value is None:
         return None
-    return float(value) if low <= value <= high else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value != value:  # NaN is no number
+        rejected.append("not understood")
+    elif not low <= value <= high:
+        rejected.append("out of bounds")
+    elif whole and value != int(value):
+        rejected.append("not understood")
+    else:
+        return float(value)
+    return None

@@ -10,7 +10,7 @@ from math import inf
 from time import perf_counter
 from typing import Literal
 
-from laps_sd.scheduler import Policy, RequestState, make_policy, new_request
+from laps_sd.scheduler import CostModel, Policy, RequestState, make_policy, new_request
 from laps_sd.serving.engine import Req
 from laps_sd.serving.monitoring.metrics import SchedulerMetrics
 from laps_sd.serving.requests.exchange import Attachment, Measurements, ResponseFields
@@ -84,6 +84,8 @@ class SchedulerSide:
         Where to count.
     refining : Refining, optional
         Corrects predicted lengths by what was said so far, and counts answers for the record.
+    cost : callable, optional
+        Gives what steps and prefills cost here, None while that is not known; for the metrics, never for an order.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class SchedulerSide:
         in_flight: Callable[[], Iterable[Req]] | None = None,
         metrics: SchedulerMetrics | None = None,
         refining: Refining | None = None,
+        cost: Callable[[], CostModel | None] = lambda: None,
     ) -> None:
         self.policy = policy
         self._refining = refining
@@ -106,6 +109,7 @@ class SchedulerSide:
         self._traits = traits or ServerTraits()
         self._in_flight = in_flight
         self._metrics = metrics
+        self._cost = cost
         self._arrivals = 0
         # By arrival number: those that SGLang has in its queue or in a slot, and for a while those that it dropped.
         self._waiting: dict[int, RequestState] = {}
@@ -290,7 +294,7 @@ class SchedulerSide:
 
     def _show(self, metrics: SchedulerMetrics) -> None:
         phases = {"waiting": list(self._waiting.values()), "running": list(self._running.values())}
-        metrics.show(phases, self.policy)
+        metrics.show(phases, self.policy, self._cost())
 
     def stand_down(self, hook: str) -> None:
         """Our hook of this name failed, and the policy is asked no more: forget every request, and say so."""

@@ -74,8 +74,15 @@ class StepClock:
         """Return what steps and prefills cost, seconds; what is assumed while too few were seen."""
         if self._known is not None:
             return self._known
+        return self._seen() or ASSUMED
+
+    def measured(self) -> CostModel | None:
+        """Return what the operator measured, else what was seen; None while too few were seen. Never for an order."""
+        return self._seen() if self._known is None or self._known is ASSUMED else self._known
+
+    def _seen(self) -> CostModel | None:
         if len(self._steps) < _ENOUGH_STEPS or len(self._prefills) < _ENOUGH_PREFILLS:
-            return ASSUMED
+            return None
         tokens, seconds = zip(*self._prefills, strict=True)
         fixed, per_token = fit_line(tokens, seconds) if max(tokens) >= _TELLING else (median(seconds), 0.0)
         return CostModel(step_s=median(self._steps), prefill_s=fixed, prefill_s_per_token=per_token)

@@ -11,6 +11,7 @@ import pytest
 
 from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.hooks.targets import ROUND_TARGETS, SCHEDULER_TARGETS
+from laps_sd.serving.process.exposition import samples_of
 
 
 def run(code: str, **env: str) -> Any:
@@ -69,6 +70,15 @@ if os.fork() == 0:
     scheduler = SchedulerMetrics("las", Served("folder", "", "abc", "0.5.23", "las"))
     scheduler.ranked(3e-5)
     scheduler.preempted("kv")
+    from laps_sd.scheduler import CostModel, Prediction, SurvivalCurve, make_policy, new_request
+    policy = make_policy("fcfs", slots=2)
+    def at(level, steps=0):
+        length = SurvivalCurve.lognormal(100, 0.3)
+        state = new_request(1, 10, prediction=Prediction(length, 2.0, 8.0), max_new_tokens=50)
+        state.queue, state.steps, state.running = level, steps, steps > 0
+        return state
+    scheduler.show({"waiting": [at(5), at(5)], "running": [at(3, 1)]}, policy)
+    scheduler.show({"waiting": [at(4)], "running": []}, policy, CostModel(step_s=0.1))
     os._exit(0)
 os.wait()
 tokenizer = TokenizerMetrics()
@@ -90,9 +100,18 @@ def test_metrics_of_all_processes_meet_in_one_page(tmp_path: Any) -> None:
         'laps_sd_preemptions_total{reason="kv"} 1.0',
         'laps_sd_unpredicted_requests_total{reason="slow"} 1.0',
         "laps_sd_rank_seconds_count 1.0",
+        'laps_sd_requests{level="4",phase="waiting"} 1.0',
+        'laps_sd_backlog_steps{phase="running"} 0.0',
+        "laps_sd_perceptible_share NaN",
         "laps_sd_length_log_error_count 1.0",
     ):
         assert line in seen["text"]
+    assert 'level="5"' not in seen["text"], "a level that emptied is gone"
+    assert 'level="3"' not in seen["text"]
+    found = {name: value for name, labels, value in samples_of(seen["text"]) if labels.get("phase") == "waiting"}
+    assert found["laps_sd_backlog_tokens"] == pytest.approx(50, rel=0.02), "its limit cuts what was predicted"
+    assert found["laps_sd_backlog_steps"] == pytest.approx(found["laps_sd_backlog_tokens"] / 2, rel=0.1)
+    assert found["laps_sd_backlog_seconds"] == pytest.approx(found["laps_sd_backlog_steps"] * 0.1)
 
 
 def test_a_child_that_schedules_counts_rounds_where_a_file_is_named_with_and_without_the_flag(

@@ -17,8 +17,21 @@ def read(said: Any) -> Hints:
     return read_hints({"laps_sd": said}, CONFIG)
 
 
+def reason_of(value: Any) -> str:
+    """Numbers that a client may mean are out of bounds; everything else is not understood."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return "out of bounds" if number and value != 1.5 else "not understood"
+
+
+def test_several_hints_are_rejected_each_for_its_reason() -> None:
+    assert read({"expected_output_tokens": 0, "priority": "high", "x": 1}).rejected == (
+        "unknown", "out of bounds", "not understood",
+    )  # fmt: skip
+    assert read(["no object"]).rejected == ("not understood",)
+
+
 def test_a_believable_hint_is_read() -> None:
-    assert read({"expected_output_tokens": 200, "priority": -3}) == Hints(200.0, -3, 0)
+    assert read({"expected_output_tokens": 200, "priority": -3}) == Hints(200.0, -3)
 
 
 @pytest.mark.parametrize("params", [None, {}, {"thinking_budget": 5}, "text", 7])
@@ -28,16 +41,16 @@ def test_whoever_says_nothing_has_no_hints(params: object) -> None:
 
 @pytest.mark.parametrize("tokens", [0, -1, 1001, float("nan"), float("inf"), True, "200", None.__class__, [200]])
 def test_a_length_out_of_bounds_is_ignored_and_counted(tokens: object) -> None:
-    assert read({"expected_output_tokens": tokens}) == Hints(rejected=1)
+    assert read({"expected_output_tokens": tokens}) == Hints(rejected=(reason_of(tokens),))
 
 
 @pytest.mark.parametrize("priority", [6, -6, 1.5, "1", True, 2**70, float("nan")])
 def test_a_priority_out_of_bounds_is_ignored_and_counted(priority: object) -> None:
-    assert read({"priority": priority}) == Hints(rejected=1)
+    assert read({"priority": priority}) == Hints(rejected=(reason_of(priority),))
 
 
 def test_an_unknown_hint_is_counted() -> None:
-    assert read({"deadline": 3, "priority": 1}) == Hints(priority=1, rejected=1)
+    assert read({"deadline": 3, "priority": 1}) == Hints(priority=1, rejected=("unknown",))
 
 
 def test_hints_can_be_turned_off() -> None:
@@ -46,7 +59,7 @@ def test_hints_can_be_turned_off() -> None:
 
 def test_a_priority_counts_only_where_the_operator_lets_clients_say_one() -> None:
     said = {"laps_sd": {"expected_output_tokens": 9, "priority": 1}}
-    assert read_hints(said, HintsConfig()) == Hints(9.0, rejected=1)
+    assert read_hints(said, HintsConfig()) == Hints(9.0, rejected=("not allowed",))
 
 
 JSON = st.recursive(
@@ -82,4 +95,4 @@ def test_a_hint_about_length_leaves_predicted_acceptance_alone(prediction: Any) 
 def test_a_client_may_say_that_it_is_in_no_hurry() -> None:
     assert read({"batch": True}) == Hints(batch=True)
     assert read({"batch": False}) == Hints()
-    assert read({"batch": "yes"}) == Hints(rejected=1)
+    assert read({"batch": "yes"}) == Hints(rejected=("not understood",))

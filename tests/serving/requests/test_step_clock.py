@@ -47,7 +47,19 @@ def test_nothing_is_claimed_from_little() -> None:
     clock = StepClock()
     serve(clock, 20)
     assert clock.cost() == ASSUMED
+    assert clock.measured() is None
     assert ASSUMED.prefill_s == ASSUMED.tau(16) == ASSUMED.tau(1), "a prefill is taken for a step"
+
+
+def test_a_display_is_told_what_was_measured_even_where_an_order_must_not_use_it() -> None:
+    clock = StepClock(ASSUMED)
+    serve(clock, 100)
+    assert clock.cost() == ASSUMED
+    measured = clock.measured()
+    assert measured is not None
+    assert measured.step_s == pytest.approx(0.02)
+    known = CostModel(step_s=0.5, prefill_s=0.25)
+    assert StepClock(known).measured() == known
 
 
 def test_short_prefills_say_nothing_about_tokens() -> None:

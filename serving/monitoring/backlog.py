@@ -1,0 +1,51 @@
+"""The predicted backlog: what the requests of a server have still to do, in tokens, verify steps and seconds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from laps_sd.scheduler import CostModel, Policy, RequestState
+
+#: Of more requests than this every second one is asked, or every third …: the policy's answer takes microseconds.
+_ASKED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Work of some requests that is left by prediction.
+
+    Attributes
+    ----------
+    tokens : float
+        Output tokens.
+    steps : float
+        Verify steps (decode steps without drafts), each request's own.
+    prefill_tokens : float
+        Prompt tokens, or recomputed ones, before their next step.
+    """
+
+    tokens: float
+    steps: float
+    prefill_tokens: float
+
+    def seconds(self, cost: CostModel, together: int) -> float:
+        """Return how long it takes to do all of it while ``together`` requests decode at once; no launch is counted."""
+        together = max(together, 1)
+        return self.steps / together * cost.tau(together) + self.prefill_tokens * cost.prefill_s_per_token
+
+
+def backlog_of(states: Sequence[RequestState], policy: Policy) -> Backlog:
+    """Return what is left of these requests, as the policy believes it.
+
+    Those of whom nothing is known count for nothing. Of many requests a part is asked and stands for all.
+    """
+    every = -(-len(states) // _ASKED) or 1
+    asked = states[::every]
+    tokens = steps = prefill = 0.0
+    for state in asked:
+        prefill += state.prefill_tokens
+        left = policy.work_left(state)
+        if left is not None:
+            tokens += left[0]
+            steps += left[1]
+    share = len(states) / len(asked) if asked else 1.0
+    return Backlog(tokens * share, steps * share, prefill * share)
