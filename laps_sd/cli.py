@@ -39,6 +39,7 @@ VERBS = (
     "serve",
     "config",
     "doctor",
+    "top",
 )
 
 

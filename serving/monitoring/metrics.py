@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from laps_sd.scheduler import CostModel, Policy, RequestState
 from laps_sd.serving.failure_log import FailureLog
-from laps_sd.serving.monitoring.backlog import backlog_of
+from laps_sd.serving.monitoring.backlog import backlog_of, order_gain
 from laps_sd.serving.monitoring.passing_series import PassingSeries
 from laps_sd.serving.monitoring.served import Served
 
@@ -78,6 +78,11 @@ class SchedulerMetrics:
             unit: Gauge(f"laps_sd_backlog_{unit}", f"{what}, in {unit}.", ["phase"], multiprocess_mode="livesum")
             for unit in ("tokens", "steps", "seconds")
         }
+        what = "Mean wait that the order saves those who wait now, against first come, first served; predicted"
+        self._gain = {
+            unit: Gauge(f"laps_sd_order_gain_{unit}", f"{what}, in {unit}.", multiprocess_mode="livemostrecent")
+            for unit in ("steps", "seconds")
+        }
         self._perceptible = Gauge(
             "laps_sd_perceptible_share",
             "Share of the requests that were decoded whose acceptance posterior is stable; NaN: there is none.",
@@ -117,6 +122,8 @@ class SchedulerMetrics:
         for gauge in self._backlog.values():
             for phase in PHASES:
                 gauge.labels(phase).set(nan)
+        for gauge in self._gain.values():
+            gauge.set(nan)
 
     @harmless
     def ranked(self, seconds: float) -> None:
@@ -174,6 +181,9 @@ class SchedulerMetrics:
             self._backlog["tokens"].labels(phase).set(left.tokens)
             self._backlog["steps"].labels(phase).set(left.steps)
             self._backlog["seconds"].labels(phase).set(nan if cost is None else left.seconds(cost, together))
+        gain = order_gain(phases.get("waiting", ()), policy, together)
+        self._gain["steps"].set(gain)
+        self._gain["seconds"].set(nan if cost is None else gain * cost.tau(max(together, 1)))
         if policy.trust is not None:
             self._trust.set(policy.trust)
 

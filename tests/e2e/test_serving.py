@@ -28,6 +28,7 @@ from laps_sd.predictors.trees import Trees
 from laps_sd.serving.bench.load import LoadRequest, LoadResult, send_load
 from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.cpu.model import draft_model
+from laps_sd.serving.monitoring.live import look
 from laps_sd.serving.monitoring.served import Served
 from laps_sd.serving.process.server import SglangServer
 from laps_sd.serving.process.speculation import speculation_args
@@ -300,6 +301,9 @@ def test_our_metrics_appear_beside_sglangs(laps: SglangServer, bundle: Path) -> 
         "sglang:num_queue_reqs",
     ):  # fmt: skip
         assert name in text, f"{name} is missing from /metrics"
+    now: Any = look(laps.url)
+    assert now["active"]
+    assert now["backlog"]["waiting"]["tokens"] is not None
     (told,) = server_info(laps.url, None)["internal_states"]
     served = Served.told(told["laps_sd"])
     assert served is not None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from laps_sd.scheduler import CostModel, make_policy, new_request
-from laps_sd.serving.monitoring.backlog import Backlog, backlog_of
+from laps_sd.serving.monitoring.backlog import Backlog, backlog_of, order_gain
 
 
 def requests(prediction: Any, n: int) -> list[Any]:
@@ -39,3 +39,17 @@ def test_steps_are_shared_by_those_who_run_together() -> None:
     cost = CostModel(step_s=0.1, prefill_s_per_token=0.01)
     assert Backlog(0, 80, 100).seconds(cost, together=4) == pytest.approx(80 / 4 * 0.1 + 1.0)
     assert Backlog(0, 80, 0).seconds(cost, together=0) == pytest.approx(8)
+
+
+def test_the_order_gains_what_the_long_one_would_have_held_the_short_ones_up(prediction: Any) -> None:
+    policy = make_policy("fcfs")
+    states = [
+        new_request(i, 10, max_new_tokens=tokens, runs_to_limit=True, max_correct_drafts=0)
+        for i, tokens in enumerate((90, 10, 20))
+    ]
+    for state in states:
+        state.key = (0, 0, state.limit_left, state.arrival)  # as shortest first would place it
+    # By arrival they wait 0, 90 and 100 steps, the shortest first 0, 10 and 30; two slots share them.
+    assert order_gain(states, policy, 1) == pytest.approx((190 - 40) / 3)
+    assert order_gain(states, policy, 2) == pytest.approx((190 - 40) / 6)
+    assert order_gain([], policy, 2) == 0.0
