@@ -103,8 +103,9 @@ def test_evidence_is_looked_at_and_fades_alike_after_weeks():
     """A server that has answered for long must notice a drift as fast as a young one."""
     population = Population(Settings(memory=64))
     looks = []
-    for i in range(20_000):
-        state = new_request(i, 5, prediction=Prediction(SurvivalCurve.exponential(50)))
+    prediction = Prediction(SurvivalCurve.exponential(50))
+    for i in range(6_000):
+        state = new_request(i, 5, prediction=prediction)
         state.predicted_steps = state.steps = state.generated = 1 + i * 37 % 200
         if population.observe_finish(state):
             looks.append(i)

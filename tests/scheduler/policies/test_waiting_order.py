@@ -100,8 +100,8 @@ def test_a_round_in_which_little_happens_looks_at_new_requests_only() -> None:
     assert waiting == sorted(waiting, key=lambda item: item.state.key)
 
 
-@given(st.integers(1, 1500), st.data())
-@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 600), st.data())
+@settings(max_examples=60, deadline=None)
 def test_those_that_the_engine_dropped_are_found_without_looking_at_the_others(count: int, data: st.DataObject) -> None:
     queue = RankedQueue()
     items = [Item(new_request(i, 5)) for i in range(count)]
