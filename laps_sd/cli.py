@@ -40,6 +40,7 @@ VERBS = (
     "config",
     "doctor",
     "top",
+    "explain",
 )
 
 

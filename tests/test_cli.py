@@ -62,7 +62,20 @@ def test_version(capsys):
     assert capsys.readouterr().out.strip() == f"laps-sd {laps_sd.__version__}"
 
 
-VERBS = ["demo", "import", "collect", "train", "evaluate", "predict", "simulate", "bench", "serve", "doctor", "top"]
+VERBS = [
+    "demo",
+    "import",
+    "collect",
+    "train",
+    "evaluate",
+    "predict",
+    "simulate",
+    "bench",
+    "serve",
+    "doctor",
+    "top",
+    "explain",
+]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -55,6 +55,8 @@ class Measurements(TypedDict, total=False):
         How many verify steps accepted 0, 1, 2 … drafts; this and the next two where any drafts were verified.
     accept_lengths, draft_lengths : list of int
         Tokens of each verify step, and drafts proposed in it.
+    slots : list of [float, float or None]
+        From when to when it held a slot, seconds after it was received; the last one until its end.
     progress : list of int
         What its answer had said at checkpoints; this and the next where answers are counted.
     progress_table : str
@@ -67,6 +69,7 @@ class Measurements(TypedDict, total=False):
     correct_drafts_histogram: list[int]
     accept_lengths: list[int]
     draft_lengths: list[int]
+    slots: list[tuple[float, float | None]]
     progress: list[int]
     progress_table: str
 

@@ -17,7 +17,8 @@ from laps_sd.errors import InputError
 from laps_sd.serving.config import RecordConfig
 from laps_sd.serving.engine import MetaInfo
 from laps_sd.serving.failure_log import FailureLog
-from laps_sd.serving.requests.exchange import Measurements
+from laps_sd.serving.monitoring.explain import STORY_KEY
+from laps_sd.serving.requests.exchange import Measurements, ResponseFields
 from laps_sd.serving.requests.trace_file import TraceFile
 
 logger = logging.getLogger(__name__)
@@ -190,6 +191,7 @@ def finished_record(
     meta: MetaInfo,
     request: PromptRequest,
     measured: Measurements,
+    fields: ResponseFields | None = None,
     *,
     finish_reason: Literal["stop", "length", "abort"],
     facts: ServerFacts,
@@ -208,6 +210,8 @@ def finished_record(
         What was known of it at its arrival.
     measured : Measurements
         What the scheduler process measured, where it did. What had a limit of 0 there is not to be recorded.
+    fields : ResponseFields, optional
+        What the answer says of it; the numbers that explain its way are kept in ``extra``.
     finish_reason : str
         How it ended.
     facts : ServerFacts
@@ -249,7 +253,22 @@ def finished_record(
         e2e_s=e2e_s,
         source="laps-sd-record",
         group=group,
+        extra=_story(measured, fields),
     )
+
+
+def _story(measured: Measurements, fields: ResponseFields | None) -> dict[str, object]:
+    """Return what `laps-sd explain` needs: what was predicted, and when the request held a slot."""
+    if fields is None:
+        return {}
+    story = {
+        "predicted_tokens": fields["predicted_tokens"],
+        "level": fields["level"],
+        "priority": fields["priority"],
+        "preemptions": fields["preemptions"],
+        "slots": [list(span) for span in measured.get("slots", ())],
+    }
+    return {STORY_KEY: story}
 
 
 def _as_much_as(prompt: str | None, constraint: str | None) -> str | None:

@@ -43,6 +43,8 @@ class SchedulerRequest:
         Whether any of its steps had drafts to verify.
     accept_lengths, draft_lengths : list of int
         Tokens of each verify step and drafts proposed in it; kept only for the record.
+    slots : list of (float, float or None)
+        From when to when it held a slot, seconds after it was received; kept only for the record.
     ended : bool
         SGLang is done with it, and the policy was told.
     received_s, queue_s, ttft_s : float or None
@@ -59,6 +61,7 @@ class SchedulerRequest:
     accept_lengths: list[int] = field(default_factory=list)
     draft_lengths: list[int] = field(default_factory=list)
     received_s: float = field(default_factory=perf_counter)
+    slots: list[tuple[float, float | None]] = field(default_factory=list)
     queue_s: float | None = None
     ttft_s: float | None = None
 
@@ -179,8 +182,11 @@ class SchedulerSide:
         if ours.queue_s is None:  # its first slot: all that decides whether it can resume is known, and stays
             state.resumable = obstacle(req, self._traits) is None
         self.policy.on_admit(state)
+        since = perf_counter() - ours.received_s
         if ours.queue_s is None:
-            ours.queue_s = perf_counter() - ours.received_s
+            ours.queue_s = since
+        if self._keep_steps and (not ours.slots or ours.slots[-1][1] is not None):
+            ours.slots.append((since, None))
         if self._metrics is not None:
             self._metrics.recomputed(state.recomputed_tokens - before)
 
@@ -192,6 +198,9 @@ class SchedulerSide:
         self.policy.on_preempt(state, cached_tokens)
         self._running.pop(state.arrival, None)
         self._waiting[state.arrival] = state
+        ours: SchedulerRequest = req.laps_sd
+        if ours.slots:
+            ours.slots[-1] = (ours.slots[-1][0], perf_counter() - ours.received_s)
         if self._metrics is not None:
             self._metrics.preempted(reason)
 
@@ -399,6 +408,7 @@ def _measurements(ours: SchedulerRequest, state: RequestState) -> Measurements:
         "ttft_s": ours.ttft_s,
         # SGLang warms the prefix of several samples (n > 1) with a copy whose limit is 0: only here is that seen.
         "max_new_tokens": state.max_new_tokens,
+        "slots": ours.slots,
     }
     if ours.proposed:
         histogram = [0] * max(ours.accept_lengths)

@@ -137,7 +137,7 @@ class TokenizerSide:
         if self._recorder is None:
             return
         try:
-            self._record(self._recorder, meta_info, ours, measured, finish_reason)
+            self._record(self._recorder, meta_info, ours, fields, measured, finish_reason)
         except Exception as error:
             self._count_unrecorded(1)
             self._unrecorded.note(error)
@@ -208,6 +208,7 @@ class TokenizerSide:
         recorder: Recorder,
         meta: MetaInfo,
         ours: TokenizerRequest,
+        fields: ResponseFields,
         measured: Measurements,
         finish_reason: FinishReason,
     ) -> None:
@@ -220,6 +221,7 @@ class TokenizerSide:
             meta,
             request,
             measured,
+            fields,
             finish_reason=cast(Literal["stop", "length", "abort"], finish_reason["type"]),
             facts=self._facts or ServerFacts(),
             arrival_s=ours.arrival_s,

@@ -290,12 +290,21 @@ def test_a_request_that_is_aborted_in_the_queue_answers_with_our_fields_too(
 
 
 def test_our_metrics_appear_beside_sglangs(laps: SglangServer, bundle: Path) -> None:
+    def metrics() -> str:
+        return httpx.get(laps.url + "/metrics", timeout=60, trust_env=False).text
+
     generate(laps, prompts(5, False))
-    send_load(laps.url, burst(8))
-    text = httpx.get(laps.url + "/metrics", timeout=60, trust_env=False).text
+    with ThreadPoolExecutor(1) as pool:
+        load, text = pool.submit(send_load, laps.url, burst(8)), ""
+        while "laps_sd_requests{" not in text and not load.done():
+            text = metrics()
+            time.sleep(0.1)
+        load.result()
+    assert "laps_sd_requests{" in text, "levels are shown while somebody waits or runs"
+    text = metrics()
     for name in (
         'laps_sd_active{policy="laps-sd"} 1',
-        "laps_sd_requests{", "laps_sd_perceptible_share", "laps_sd_prediction_trust",
+        "laps_sd_perceptible_share", "laps_sd_prediction_trust",
         "laps_sd_preemptions_total{", "laps_sd_recomputed_tokens_total", "laps_sd_rank_seconds_bucket",
         "laps_sd_prediction_seconds_count", "laps_sd_accept_length_relative_error_count", "laps_sd_length_log_error",
         "sglang:num_queue_reqs",
@@ -331,6 +340,9 @@ def test_finished_requests_are_recorded_for_training(laps: SglangServer, trace: 
     assert record.ttft_s is not None
     assert record.e2e_s is not None
     assert 0 < record.ttft_s <= record.e2e_s
+    story = record.extra["laps_sd"]
+    assert story["predicted_tokens"] == 20, "it ignores its end token"
+    assert story["slots"][-1][1] is None, "it held its slot to the end"
 
 
 def test_another_policy_serves_by_its_name(

@@ -361,3 +361,21 @@ def test_nothing_of_a_request_is_kept_once_the_policy_is_asked_no_more(side: Sch
     queue.clear()
     gc.collect()
     assert [ref() for ref in held] == [None] * 9
+
+
+def test_the_record_says_from_when_to_when_a_request_held_a_slot(make_req: Make) -> None:
+    side = SchedulerSide(make_policy("laps-sd"), keep_steps=True)
+    req = make_req("a")
+    side.on_received(req, Attachment())
+    side.rank([req])
+    side.on_admit(req)
+    side.on_admit(req)  # a second chunk of its prompt
+    side.on_preempt(req, 5, "slots")
+    side.rank([req])
+    side.on_admit(req)
+    measured = side.on_finish(req, cut=False)["measured"]
+    (start, lost), (again, open_end) = measured["slots"]
+    assert start == measured["queue_s"]
+    assert lost is not None
+    assert start <= lost <= again
+    assert open_end is None, "until its end"
