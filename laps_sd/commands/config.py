@@ -1,4 +1,4 @@
-"""``laps-sd config``: the file behind ``--laps-sd-config``."""
+"""``laps-sd config``: the file behind ``--laps-sd-config``, and those for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(no_args_is_help=True, help="The file for the launch flag --laps-sd-config.")
+    group = typer.Typer(no_args_is_help=True, help="Files for --laps-sd-config, Prometheus and Grafana.")
     group.command("show")(show)
-    group.callback()(_group)
+    group.command("alerts")(alerts)
+    group.command("dashboard")(dashboard)
     app.add_typer(group, name="config")
-
-
-def _group() -> None:
-    """Keep `show` a verb of its own: a group of one command would swallow its name."""
 
 
 def show(
@@ -29,3 +26,19 @@ def show(
     from laps_sd.serving.config import as_yaml, load_config
 
     typer.echo(as_yaml(load_config(file)), nl=False)
+
+
+def alerts() -> None:
+    """Print alert rules for Prometheus, as YAML."""
+    typer.echo(_shipped("alerts.yaml"), nl=False)
+
+
+def dashboard() -> None:
+    """Print a dashboard for Grafana, as JSON to import."""
+    typer.echo(_shipped("dashboard.json"), nl=False)
+
+
+def _shipped(name: str) -> str:
+    from importlib.resources import files
+
+    return files("laps_sd.serving.monitoring").joinpath(name).read_text(encoding="utf-8")
