@@ -137,9 +137,14 @@ class GainAgainstBill:
         The next release of a slot, after E[steps] / slots rounds, would have let the candidate in anyway, and the swap
         could be made then. So one of the slots works for so many rounds on something shorter, and those who wait for
         this slot, their number divided by the slots, move up by it.
+
+        One that needs a launch of its own must gain so much without that ride: it counts for one slot's share of it.
+        With four slots and more such swaps gained nothing over riding, and took their time from the tail.
         """
-        slots = self._policy.prefill.slots
-        return self._policy.population.steps_per_request / slots**2 * len(self._waiting)
+        prefill = self._policy.prefill
+        most = self._policy.population.steps_per_request / prefill.slots**2 * len(self._waiting)
+        own_launch = prefill.per_batch > 0 and not self._rides()
+        return most / prefill.slots if own_launch else most
 
 
 class LowerQueue(GainAgainstBill):

@@ -57,3 +57,14 @@ def test_a_request_bears_one_ride_for_every_slotful_that_waits():
     assert policy.victim(rest[0], [long]) is long, "17 wait: two slotfuls"
     long.preemptions = 2
     assert policy.victim(rest[0], [long]) is None
+
+
+@pytest.mark.parametrize(("slots", "swaps"), [(1, True), (2, True), (4, False)])
+def test_a_swap_with_a_launch_of_its_own_pays_with_few_slots(slots, swaps):
+    # Of a bill for (slots + 12) requests: with 4 slots it is below E[steps] · 12 / slots², and above a quarter of that.
+    policy = LapsSd(Settings(output_length=400.0), CostModel(prefill_s=0.8), slots=slots)
+    long, *rest = crowd(policy, (3000, *(20 for _ in range(12))))
+    policy.on_admit(long)
+    bill = policy._rule._bill(long)
+    assert bill < policy.population.steps_per_request / slots**2 * len(policy._waiting)
+    assert (policy.victim(rest[0], [long]) is long) == swaps

@@ -16,7 +16,7 @@ from laps_sd.scheduler.policies.base import Policy
 from laps_sd.scheduler.policies.catalogue import make_policy
 from laps_sd.scheduler.policies.laps_sd import LapsSd
 from laps_sd.scheduler.prediction import Prediction
-from laps_sd.scheduler.service import CostModel
+from laps_sd.scheduler.service import COST_MODELS, CostModel
 from laps_sd.scheduler.settings import Settings
 from laps_sd.scheduler.simulator.engine import simulate
 from laps_sd.scheduler.simulator.machine import Machine
@@ -272,3 +272,30 @@ def test_18_useless_predictions_are_noticed() -> None:
         las.append(mean(replay(wrong, "las", Machine(2))))
     assert max(trust) < 0.5
     assert np.mean(ours) <= 1.1 * min(np.mean(fcfs), np.mean(las))
+
+
+@pytest.mark.parametrize("accepted", [1, 2, 4])
+@pytest.mark.parametrize("cost", [CostModel(step_s=1, prefill_s=1), COST_MODELS["cpu"]], ids=["assumed", "cpu"])
+def test_in_a_burst_swaps_ride_when_the_first_slot_is_free(cost, accepted):
+    """Long answers fill the slots, short requests come soon after: the burst of tests/e2e/test_riding.py.
+
+    Where all that run are of one length they end together, and there is nobody to give way.
+    """
+
+    def burst(first: int) -> list[ReplayRequest]:
+        lengths = [*([48] * first), *([96] * (16 - first)), *(4 + i % 5 for i in range(16))]
+        late = cost.prefill(80) + 8 / accepted * cost.tau(4)
+        requests = []
+        for i, n in enumerate(lengths):
+            steps = (1 if n % accepted else 0) + n // accepted
+            accepts = tuple(min(accepted, n - accepted * step) for step in range(steps))
+            prediction = Prediction(SurvivalCurve.lognormal(n, 0.1), accepted, 16)
+            arrival = 1e-6 * i + (late if i >= 16 else 0.0)
+            requests.append(ReplayRequest(str(i), arrival, 20, n, accepts, prediction=prediction))
+        return requests
+
+    machine = Machine(4, cost)
+    swapped, kept = (replay(burst(1), name, machine) for name in ("laps-sd", "laps-sd:no-preemption"))
+    assert sum(o.preemptions for o in swapped) >= 3, "all others that ran gave way in one launch"
+    assert mean(swapped) < 0.96 * mean(kept)
+    assert sum(o.preemptions for o in replay(burst(4), "laps-sd", machine)) == 0
