@@ -52,7 +52,11 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No progress and no remarks: results, and what went wrong.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -60,6 +64,11 @@ def _options(
     # Through the environment, so that worker processes of the command see it too.
     if debug:
         os.environ["LAPS_SD_DEBUG"] = "1"
+    if quiet:
+        from laps_sd.commands._console import stderr
+
+        stderr.quiet = True
+        context.call_on_close(lambda: setattr(stderr, "quiet", False))
 
 
 for _verb in VERBS:

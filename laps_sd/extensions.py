@@ -5,7 +5,7 @@ adds its own through an entry point of the table's group. Names are known withou
 command line can list them; an object is imported when it is asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -89,13 +89,18 @@ class Registry:
             return EntryPoint(name, self._built_in[name], self.group).load()
         entry = self._entries.get(name)
         if entry is None:
-            near = get_close_matches(name, self.names(), n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(name, self.names())
             raise ValueError(f"unknown {self.kind} {name!r}; {hint}known are {', '.join(self.names())}")
         try:
             return entry.load()
         except Exception as error:  # another package's code
             raise ValueError(f"{self.kind} {name!r} cannot be imported from {entry.value} ({error})") from error
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the name that is most like a mistyped one, and a blank; nothing where none is."""
+    near = get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 #: Scheduling policies: classes derived from `laps_sd.scheduler.Policy`.

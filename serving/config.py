@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from laps_sd.declared import Setting, declared
 from laps_sd.errors import InputError
+from laps_sd.extensions import did_you_mean
 from laps_sd.scheduler import CostModel, PosteriorSettings, Settings, policy_class, policy_names
 from laps_sd.serving.flags import POLICY
 
@@ -211,7 +212,8 @@ class ServingConfig(_Section):
         known = ["name", *Settings().names()]
         unknown = [name for name in value if name not in known]
         if unknown:
-            raise ValueError(f"unknown key {unknown[0]}; known are {', '.join(known)}")
+            hint = did_you_mean(unknown[0], known)
+            raise ValueError(f"unknown key {unknown[0]}; {hint}known are {', '.join(known)}")
         require_servable(value.get("name", POLICY))
         _settings(value)  # raises ValueError with the setting's bounds
         return value
@@ -331,8 +333,19 @@ def parse_config(content: object, *, source: str) -> ServingConfig:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        what = "unknown key" if first["type"] == "extra_forbidden" else str(first["msg"]).removeprefix("Value error, ")
+        what = str(first["msg"]).removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            hint = did_you_mean(str(first["loc"][-1]), _keys(ServingConfig))
+            what = f"unknown key; {hint}".rstrip("; ")
         raise InputError(f"{source}: {where}: {what}; `laps-sd config show` prints every key") from error
+
+
+def _keys(model: type[BaseModel]) -> Iterator[str]:
+    """Every key of the configuration, those of its sections too."""
+    for name, field in model.model_fields.items():
+        yield name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _keys(field.annotation)
 
 
 def _one_line(error: Exception) -> str:

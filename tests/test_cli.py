@@ -113,3 +113,20 @@ def test_the_public_surface_is_pinned():
 
 def test_the_app_is_typer():
     assert isinstance(cli.app, typer.Typer)
+
+
+def test_quiet_silences_remarks_and_no_failure(capsys):
+    from laps_sd.commands._console import say, stderr
+
+    def remark():
+        say("a remark")
+
+    cli.app.command("remark-of-a-test")(remark)
+    try:
+        assert cli.run(["--quiet", "remark-of-a-test"]) == 0
+        assert capsys.readouterr() == ("", "")
+        assert not stderr.quiet, "the next command of the process speaks again"
+        assert cli.run(["--quiet", "explain", "nowhere.jsonl", "x"]) == 2
+        assert "nowhere.jsonl" in capsys.readouterr().err
+    finally:
+        cli.app.registered_commands.pop()

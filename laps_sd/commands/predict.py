@@ -46,7 +46,8 @@ def predict(
     """Predict output length (tokens) and accept length (tokens per verify step) from prompts.
 
     Prints mean, median and 80 % interval of the length, the prior accept length with its weight in verify steps, and
-    the expected verify steps.
+    the expected verify steps. Where a limit is known (--max-new-tokens, or of a row) lengths are those under it; the
+    curve of --json is that without one.
     """
     from rich.console import Console
     from rich.table import Table
@@ -71,7 +72,8 @@ def predict(
         _print_json(requests, predictions)
         return
     table = Table("prompt", "mean", "median", "10 %", "90 %", "tok/step", "weight", "steps")
-    for request, numbers in zip(requests, map(summary, predictions), strict=True):
+    for request, prediction in zip(requests, predictions, strict=True):
+        numbers = summary(prediction, request.max_new_tokens)
         table.add_row(
             Text(_start(request.prompt)),
             *(f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in numbers.values()),
@@ -91,25 +93,30 @@ def _standard_input() -> str:
         raise InputError(f"standard input is not text in UTF-8 ({error.reason} at byte {error.start})") from error
 
 
-def summary(prediction: Prediction) -> dict[str, float]:
-    """Return the numbers that people read: tokens, tokens per verify step, verify steps."""
+def summary(prediction: Prediction, limit: int | None = None) -> dict[str, float]:
+    """Return the numbers that people read: tokens, tokens per verify step, verify steps; lengths under the limit."""
     length = prediction.length
+    mean = length.mean(0, limit)
+
+    def quantile(q: float) -> float:
+        return length.quantile(q) if limit is None else min(length.quantile(q), float(limit))
+
     return {
-        "length_mean": length.mean(),
-        "length_p50": length.quantile(0.5),
-        "length_p10": length.quantile(0.1),
-        "length_p90": length.quantile(0.9),
+        "length_mean": mean,
+        "length_p50": quantile(0.5),
+        "length_p10": quantile(0.1),
+        "length_p90": quantile(0.9),
         "accept_length": prediction.accept_length,
         "accept_strength": prediction.accept_strength,
-        "verify_steps": prediction.steps,
+        "verify_steps": mean / prediction.accept_length,
     }
 
 
 def _print_json(requests: Sequence[PromptRequest], predictions: Sequence[Prediction]) -> None:
     import json
 
-    for prediction in predictions:
-        row: dict[str, Any] = {**summary(prediction), **prediction.to_wire()}
+    for request, prediction in zip(requests, predictions, strict=True):
+        row: dict[str, Any] = {**summary(prediction, request.max_new_tokens), **prediction.to_wire()}
         sys.stdout.write(json.dumps(row, allow_nan=False) + "\n")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laps_sd.errors import InputError
-from laps_sd.extensions import POLICIES
+from laps_sd.extensions import POLICIES, did_you_mean
 
 if TYPE_CHECKING:
     from laps_sd.simulation.run import Results
@@ -247,8 +247,9 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     unknown = [name for name in names if name not in policy_names()]
     if unknown or not names:
+        hint = did_you_mean(unknown[0], policy_names()) if unknown else ""
         raise InputError(
-            f"--policies {text}: unknown {', '.join(unknown) or '(none)'}; known: {', '.join(policy_names())}"
+            f"--policies {text}: unknown {', '.join(unknown) or '(none)'}; {hint}known: {', '.join(policy_names())}"
         )
     return names
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from laps_sd.extensions import POLICIES
+from laps_sd.extensions import POLICIES, did_you_mean
 from laps_sd.scheduler.policies.base import Policy
 from laps_sd.scheduler.service import CostModel
 from laps_sd.scheduler.settings import PRESETS, Settings
@@ -28,7 +28,8 @@ def policy_class(name: str) -> type[Policy]:
     """
     base, _, preset = name.partition(":")
     if base not in POLICIES or (preset and (base != _WITH_PRESETS or preset not in PRESETS)):
-        raise ValueError(f"unknown policy {name!r}; known are {', '.join(policy_names())}")
+        hint = did_you_mean(name, policy_names())
+        raise ValueError(f"unknown policy {name!r}; {hint}known are {', '.join(policy_names())}")
     found = POLICIES.load(base)
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise ValueError(f"policy {base!r} is registered as {found!r}, which is no class derived from Policy")

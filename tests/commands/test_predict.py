@@ -41,6 +41,17 @@ def test_a_prompt_may_come_from_standard_input_and_leave_as_json(predict, spoken
     assert json.loads(again) == row
 
 
+def test_nothing_that_is_said_of_a_length_exceeds_its_limit(predict):
+    free, capped = (
+        json.loads(predict("--json", *limit, "Write a story.")[1]) for limit in ((), ("--max-new-tokens", "5"))
+    )
+    lengths = ("length_mean", "length_p10", "length_p50", "length_p90")
+    assert all(capped[name] <= 5 for name in lengths)
+    assert max(free[name] for name in lengths) > 5, "without a limit it is longer"
+    assert capped["verify_steps"] == pytest.approx(capped["length_mean"] / capped["accept_length"])
+    assert capped["survival"] == pytest.approx(free["survival"], abs=0.2), "the curve is that without a limit"
+
+
 def test_a_bundle_of_mlflow_leaves_no_copy_behind(typed, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code, out, _ = typed("predict", "--bundle", "models:/small@champion", "--json", "hello")

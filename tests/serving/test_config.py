@@ -1,7 +1,9 @@
 """The configuration file: every key documented, every mistake one sentence."""
 
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -165,3 +167,17 @@ def test_the_command_prints_yaml_and_refuses_mistakes(tmp_path: Path) -> None:
     bad.write_text("nope: 1")
     result = runner.invoke(app, ["config", "show", str(bad)])
     assert isinstance(result.exception, InputError)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"recrod": {}}, "did you mean 'record'?"),
+        ({"record": {"pth": "x"}}, "did you mean 'path'?"),
+        ({"policy": {"patiense": 3}}, "did you mean 'patience'?"),
+        ({"policy": {"name": "laps-ds"}}, "did you mean 'laps-sd'?"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_one_that_is_like_it(content: Any, says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        parse_config(content, source="file")

@@ -107,3 +107,9 @@ def test_what_another_package_registers_wrongly_is_refused_in_a_sentence(install
     done = run(installed, "-c", code)
     assert why in done.stdout, done.stderr
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_mistyped_policy_or_preset_is_answered_with_the_one_that_is_like_it():
+    for wrong, meant in (("sjf-predict", "sjf-predicted"), ("laps-sd:papr", "laps-sd:paper")):
+        with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
+            policy_class(wrong)
