@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from laps_sd.scheduler import CostModel, Policy, RequestState
 
-#: Of more requests than this every second one is asked, or every third …: the policy's answer takes microseconds.
-_ASKED = 1000
+#: Of more requests than this every second one is asked, or every third …: the policy's answer takes 5 µs, and a round
+#: waits for all of them.
+_ASKED = 200
 
 
 @dataclass(frozen=True, slots=True)

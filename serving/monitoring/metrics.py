@@ -167,10 +167,8 @@ class SchedulerMetrics:
             What steps and prefills cost; None: not known, and neither is the backlog in seconds.
         """
         self._next_gauges = monotonic() + _GAUGES_EVERY_S
-        levels: Counter[tuple[str, ...]] = Counter(
-            (phase, str(state.queue)) for phase, states in phases.items() for state in states
-        )
-        self._requests.set(levels)
+        levels = {phase: Counter(state.queue for state in states) for phase, states in phases.items()}
+        self._requests.set({(p, str(queue)): count for p, some in levels.items() for queue, count in some.items()})
         # Of whom no step was seen nothing can be known: a burst of new requests is no change of what is known.
         decoded = [state for states in phases.values() for state in states if state.steps]
         stable = sum(policy.perceptible(state) for state in decoded)
