@@ -5,8 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,3 +46,31 @@ def with_extension(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+@pytest.fixture(scope="session")
+def make_refiner() -> Callable[..., Any]:
+    """``make_refiner(table, checkpoints, sentences)``: much is left of few sentences, of so many next to nothing."""
+
+    def make(table: str, checkpoints: Sequence[int], sentences: float) -> Any:
+        import lightgbm as lgb
+        import numpy as np
+
+        from laps_sd.predictors.length.calibration import Calibration
+        from laps_sd.predictors.progress.columns import NAMES
+        from laps_sd.predictors.progress.refiner import Refiner
+        from laps_sd.predictors.trees import Trees
+
+        rows = np.zeros((200, len(NAMES)))
+        rows[100:, NAMES.index("sentence_end")] = sentences
+        target = np.zeros((200, 2))
+        target[:100, 0], target[100:, 0] = 2.0, -4.0
+
+        def gradients(raw: Any, _data: object) -> tuple[Any, Any]:
+            return raw.reshape(200, 2) - target, np.ones((200, 2))
+
+        options = {"num_class": 2, "num_leaves": 2, "min_data_in_leaf": 5, "learning_rate": 1.0, "verbosity": -1}
+        booster = lgb.train({**options, "objective": gradients}, lgb.Dataset(rows, label=np.zeros(200)), 1)
+        return Refiner(Trees(booster.model_to_string(), 2), Calibration.identity(), checkpoints, [table])
+
+    return make

@@ -24,7 +24,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look, a line each.")] = False,
     api_key: Annotated[
-        str | None, typer.Option(envvar="SGLANG_API_KEY", help="For a server started with --api-key.")
+        str | None, typer.Option(envvar="LAPS_SD_API_KEY", help="For a server started with --api-key.")
     ] = None,
 ) -> None:
     """Show the queue, trust, preemptions and predicted backlog of a server that laps-sd ranks in.

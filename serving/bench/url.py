@@ -13,8 +13,8 @@ from laps_sd.serving.bench.arrivals import Arrivals, of_rate
 from laps_sd.serving.bench.figures import compare_tokens, ratios_of, summary_of, write_requests
 from laps_sd.serving.bench.load import Json, at_times, workload
 from laps_sd.serving.bench.run import OnStage, check_usage, take_turn, teller
-from laps_sd.serving.flags import POLICY, STATE_KEY
-from laps_sd.serving.monitoring.served import Served
+from laps_sd.serving.flags import POLICY
+from laps_sd.serving.monitoring.served import Served, replicas_of, said_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,30 +125,19 @@ def ask_server(url: str, api_key: str | None = None) -> RunningServer:
         model=facts.get("model"),
         draft=facts.get("draft"),
         template_from=Path(str(folder)) if here else None,
-        served=next((told for state in _ours(info) if (told := Served.told(state)) is not None), None),
+        served=next((told for state in said_in(info) if (told := Served.told(state)) is not None), None),
     )
-
-
-def _replicas(info: Mapping[str, object]) -> list[Mapping[str, object]]:
-    states = info.get("internal_states")
-    return [state for state in states if isinstance(state, Mapping)] if isinstance(states, list) else []
 
 
 def _ranks_there(info: Mapping[str, object]) -> str | None:
     """Return the name of the policy with which our plugin says that it ranks; None where it says nothing."""
-    names = [state.get("policy") for state in _ours(info)]
+    names = [state.get("policy") for state in said_in(info)]
     return next((name for name in names if isinstance(name, str)), None)
-
-
-def _ours(info: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return what our plugin says in each replica."""
-    said = [state.get(STATE_KEY) for state in _replicas(info)]
-    return [ours for ours in said if isinstance(ours, Mapping)]
 
 
 def _slots(info: Mapping[str, object]) -> int | None:
     """Return what the replicas really run with; the launch argument is null where SGLang chose by itself."""
-    known = [state.get("effective_max_running_requests_per_dp") for state in _replicas(info)]
+    known = [state.get("effective_max_running_requests_per_dp") for state in replicas_of(info)]
     numbers = [slots for slots in known if isinstance(slots, int)]
     if known and len(numbers) == len(known):
         return sum(numbers)

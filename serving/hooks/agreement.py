@@ -37,7 +37,6 @@ def all_ranks_fail(
     parallel: ParallelOptions,
     store: Callable[[], Store],
     timeout_s: float = TIMEOUT_S,
-    topic: str = "stands-down",
 ) -> bool:
     """Whether every rank that decides together with this one leaves the same ``note``.
 
@@ -49,9 +48,12 @@ def all_ranks_fail(
         What failed, without anything that differs between ranks.
     store : callable
         Gives the store that the ranks share; called only where there are several.
-    topic : str
-        What the note is about: notes on one topic are compared.
     """
+    return _all_leave(note, "stands-down", parallel, store, timeout_s)
+
+
+def _all_leave(note: str, topic: str, parallel: ParallelOptions, store: Callable[[], Store], timeout_s: float) -> bool:
+    """Whether those ranks leave the same note on this topic."""
     size = parallel.tp_size // max(parallel.attn_dp_size, 1)
     if size <= 1:
         return True
@@ -81,7 +83,7 @@ def all_ranks_hold(name: str, parallel: ParallelOptions, store: Callable[[], Sto
     Several nodes read files of their own, and ranks that refined by different models would decide differently. Who
     waits in vain takes its note back, so that a rank that comes too late finds itself alone too.
     """
-    if all_ranks_fail(name, parallel, store, timeout_s, topic="refines-by"):
+    if _all_leave(name, "refines-by", parallel, store, timeout_s):
         return True
     try:
         store().set(_key("refines-by", parallel.tp_rank), "nothing")

@@ -39,8 +39,7 @@ def backlog_of(states: Sequence[RequestState], policy: Policy) -> Backlog:
 
     Those of whom nothing is known count for nothing. Of many requests a part is asked and stands for all.
     """
-    every = -(-len(states) // _ASKED) or 1
-    asked = states[::every]
+    asked = states[:: _every(states)]
     tokens = steps = prefill = 0.0
     for state in asked:
         prefill += state.prefill_tokens
@@ -58,7 +57,7 @@ def order_gain(states: Sequence[RequestState], policy: Policy, together: int) ->
     Each waits for what goes before it, shared by ``together`` slots: in the order of arrival, less that in the order
     of the policy, by the work that is believed to be left. Of many requests a part is asked and stands for all.
     """
-    every = -(-len(states) // _ASKED) or 1
+    every = _every(states)
     known = [(state, left[1]) for state in states[::every] if (left := policy.work_left(state)) is not None]
     if not known:
         return 0.0
@@ -73,3 +72,8 @@ def order_gain(states: Sequence[RequestState], policy: Policy, together: int) ->
     by_arrival = mean_wait(sorted(known, key=lambda pair: pair[0].arrival))
     by_policy = mean_wait(sorted(known, key=lambda pair: pair[0].key))
     return (by_arrival - by_policy) * every / max(together, 1)
+
+
+def _every(states: Sequence[RequestState]) -> int:
+    """Return 1 where all are asked, 2 where every second one is, and so on."""
+    return -(-len(states) // _ASKED) or 1

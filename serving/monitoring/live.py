@@ -8,7 +8,7 @@ import httpx
 
 from laps_sd.data.collection.server import access, address_of, server_info
 from laps_sd.errors import InputError, WorkError
-from laps_sd.serving.flags import STATE_KEY
+from laps_sd.serving.monitoring.served import said_in
 from laps_sd.serving.process.exposition import samples_of
 
 Json = dict[str, object]
@@ -44,9 +44,7 @@ def look(url: str, api_key: str | None = None) -> Json:
     """
     url = url.rstrip("/")
     info = server_info(url, api_key, needs=("model_path", "schedule_policy"))
-    states = info.get("internal_states")
-    said = [state.get(STATE_KEY) for state in states if isinstance(state, Mapping)] if isinstance(states, list) else []
-    replicas = [ours for ours in said if isinstance(ours, Mapping)]
+    replicas = said_in(info)
     if not replicas:
         raise InputError(
             f"the server at {url} schedules with {info['schedule_policy']}, without laps-sd; start it with "

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
+from laps_sd.serving.flags import STATE_KEY
+
 
 @dataclass(frozen=True, slots=True)
 class Served:
@@ -50,3 +52,15 @@ class Served:
         if not all(isinstance(state.get(name), str) for name in names):
             return None
         return cls(**{name: str(state[name]) for name in names})
+
+
+def replicas_of(info: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """Return the state of each replica in what ``/server_info`` says."""
+    states = info.get("internal_states")
+    return [state for state in states if isinstance(state, Mapping)] if isinstance(states, list) else []
+
+
+def said_in(info: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """Return what our plugin says there, for each replica in which it is."""
+    said = [state.get(STATE_KEY) for state in replicas_of(info)]
+    return [ours for ours in said if isinstance(ours, Mapping)]

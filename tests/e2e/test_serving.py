@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import lightgbm as lgb
-import numpy as np
 import pytest
 import yaml
 
@@ -21,10 +19,7 @@ from laps_sd.data.collection.server import server_info
 from laps_sd.data.progress.classes import TokenClasses
 from laps_sd.data.tokenizer import load_tokenizer
 from laps_sd.predictors import fit_bundle
-from laps_sd.predictors.length.calibration import Calibration
-from laps_sd.predictors.progress.columns import NAMES
 from laps_sd.predictors.progress.refiner import Refiner
-from laps_sd.predictors.trees import Trees
 from laps_sd.serving.bench.load import LoadRequest, LoadResult, send_load
 from laps_sd.serving.cpu.launch import environment
 from laps_sd.serving.cpu.model import draft_model
@@ -52,20 +47,9 @@ def small_model() -> Path:
 
 
 @pytest.fixture(scope="session")
-def refiner(model_folder: Path) -> Refiner:
+def refiner(model_folder: Path, make_refiner: Callable[..., Refiner]) -> Refiner:
     """After 32 and 64 tokens with few sentences much is left, with many next to nothing; of the demo's tokenizer."""
-    rows = np.zeros((200, len(NAMES)))
-    rows[100:, NAMES.index("sentence_end")] = 4.0
-    target = np.zeros((200, 2))
-    target[:100, 0], target[100:, 0] = 2.0, -4.0
-
-    def gradients(raw: Any, _data: object) -> tuple[Any, Any]:
-        return raw.reshape(200, 2) - target, np.ones((200, 2))
-
-    options = {"num_class": 2, "num_leaves": 2, "min_data_in_leaf": 5, "learning_rate": 1.0, "verbosity": -1}
-    booster = lgb.train({**options, "objective": gradients}, lgb.Dataset(rows, label=np.zeros(200)), 1)
-    table = TokenClasses.of(load_tokenizer(str(model_folder))).name
-    return Refiner(Trees(booster.model_to_string(), 2), Calibration.identity(), [32, 64], [table])
+    return make_refiner(TokenClasses.of(load_tokenizer(str(model_folder))).name, [32, 64], sentences=4.0)
 
 
 @pytest.fixture(scope="session")

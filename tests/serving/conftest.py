@@ -209,24 +209,6 @@ def classes() -> Any:
 
 
 @pytest.fixture(scope="session")
-def refiner(classes: Any) -> Any:
+def refiner(classes: Any, make_refiner: Callable[..., Any]) -> Any:
     """A refinement after 32, 64 and 128 tokens by which answers with many sentences are nearly over."""
-    import lightgbm as lgb
-    import numpy as np
-
-    from laps_sd.predictors.length.calibration import Calibration
-    from laps_sd.predictors.progress.columns import NAMES
-    from laps_sd.predictors.progress.refiner import Refiner
-    from laps_sd.predictors.trees import Trees
-
-    rows = np.zeros((200, len(NAMES)))
-    rows[100:, NAMES.index("sentence_end")] = 16.0
-    target = np.zeros((200, 2))
-    target[:100, 0], target[100:, 0] = 2.0, -4.0
-
-    def gradients(raw: Any, _data: object) -> tuple[Any, Any]:
-        return raw.reshape(200, 2) - target, np.ones((200, 2))
-
-    options = {"num_class": 2, "num_leaves": 2, "min_data_in_leaf": 5, "learning_rate": 1.0, "verbosity": -1}
-    booster = lgb.train({**options, "objective": gradients}, lgb.Dataset(rows, label=np.zeros(200)), 1)
-    return Refiner(Trees(booster.model_to_string(), 2), Calibration.identity(), [32, 64, 128], [classes.name])
+    return make_refiner(classes.name, [32, 64, 128], sentences=16.0)
